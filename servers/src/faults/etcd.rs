@@ -5,10 +5,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lockcore_trial::faults::ServerFault;
-use rustix::process::{Rlimit, Signal};
+use rustix::process::Signal;
 
 use super::disk::Disk;
-use super::victim::{Victim, descriptors_again, gone, no_more_descriptors, signal, unknown, until};
+use super::victim::{Descriptors, Victim, gone, signal, unknown, until};
 use crate::Cluster;
 use crate::etcd::{ETCD_3_6, Member, answers, hand_over, leader};
 
@@ -22,7 +22,7 @@ pub(super) struct Etcd {
     disk: Option<Disk>,
     namespace: String,
     struck: usize,
-    limit: Option<(u32, Rlimit)>,
+    limit: Option<Descriptors>,
 }
 
 impl Etcd {
@@ -130,7 +130,7 @@ impl Victim for Etcd {
             ServerFault::DiskFull => self.disk()?.fill(),
             ServerFault::DescriptorsUsedUp => {
                 let pid = self.pid(0);
-                self.limit = Some((pid, no_more_descriptors(pid)?));
+                self.limit = Some(Descriptors::used_up(pid)?);
                 Ok(())
             }
             ServerFault::HandedOver => {
@@ -170,8 +170,8 @@ impl Victim for Etcd {
                 self.run(0)
             }
             ServerFault::DescriptorsUsedUp => {
-                if let Some((pid, before)) = self.limit.take() {
-                    descriptors_again(pid, before);
+                if let Some(limit) = self.limit.take() {
+                    limit.again();
                 }
                 // It may have given up to accept connections, for good.
                 match answers(self.members[0].url()) {

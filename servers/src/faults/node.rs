@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lockcore_trial::faults::ServerFault;
-use rustix::process::{Rlimit, Signal};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::disk::Disk;
 use super::preload::{Preload, environment};
-use super::victim::{descriptors_again, killed, no_more_descriptors, runs, signal, tree};
+use super::victim::{Descriptors, killed, runs, signal, tree};
 use crate::{Port, Server};
 
 const HOUR_NS: i64 = 3_600_000_000_000;
@@ -65,7 +65,7 @@ pub(super) struct Machine {
     /// Where its clock is set, or its disk is slow.
     preload: Option<Preload>,
     clock: i64,
-    limit: Option<(u32, Rlimit)>,
+    limit: Option<Descriptors>,
 }
 
 impl Machine {
@@ -120,8 +120,8 @@ impl Machine {
             ServerFault::DiskFull => emptied(node),
             ServerFault::DiskSlow => self.slow_syncs(Duration::ZERO).map(|()| false),
             ServerFault::DescriptorsUsedUp => {
-                if let Some((pid, before)) = self.limit.take() {
-                    descriptors_again(pid, before);
+                if let Some(limit) = self.limit.take() {
+                    limit.again();
                 }
                 Ok(false)
             }
@@ -146,7 +146,7 @@ impl Machine {
 
     fn no_more_descriptors(&mut self, node: &Node) -> Result<(), String> {
         let pid = node.pids().first().copied().ok_or("it has ended")?;
-        self.limit = Some((pid, no_more_descriptors(pid)?));
+        self.limit = Some(Descriptors::used_up(pid)?);
         Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! [`Victim`]: the servers of a run, and what is done to them.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lockcore_trial::faults::ServerFault;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// How long processes may take to end that were killed.
 const DIES: Duration = Duration::from_secs(10);
@@ -126,26 +129,51 @@ fn within(limit: Duration, mut is_so: impl FnMut() -> Result<(), String>) -> Res
     }
 }
 
-/// Leaves a process no further descriptor; returns what it was permitted before.
-///
-/// # Errors
-///
-/// Nobody may do that here, or it has ended.
-pub(super) fn no_more_descriptors(pid: u32) -> Result<Rlimit, String> {
-    let process = process(pid).ok_or("it has ended")?;
-    // What it has open stays.
-    let none = Rlimit {
-        current: Some(3),
-        ..getrlimit(Resource::Nofile)
-    };
-    prlimit(Some(process), Resource::Nofile, none)
-        .map_err(|error| format!("process {pid}: {error}"))
+/// The soft limit of a process' descriptors before it was lowered.
+#[derive(Debug)]
+pub(super) struct Descriptors {
+    pid: u32,
+    before: String,
 }
 
-/// Permits it what it was permitted before. It may have ended.
-pub(super) fn descriptors_again(pid: u32, before: Rlimit) {
-    if let Some(process) = process(pid) {
-        let _ = prlimit(Some(process), Resource::Nofile, before);
+impl Descriptors {
+    /// Leaves a process no further one. What it has open stays.
+    ///
+    /// # Errors
+    ///
+    /// Nobody may do that here, or it has ended.
+    pub(super) fn used_up(pid: u32) -> Result<Self, String> {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits"));
+        let limits = limits.map_err(|error| format!("process {pid}: {error}"))?;
+        let mut lines = limits.lines();
+        let soft = lines.find_map(|line| line.strip_prefix("Max open files"));
+        let soft = soft.and_then(|soft| soft.split_whitespace().next());
+        let before = soft
+            .ok_or("the system does not tell its limits")?
+            .to_owned();
+        permit(pid, "3")?;
+        Ok(Self { pid, before })
+    }
+
+    /// Permits it what it was permitted before. It may have ended.
+    pub(super) fn again(self) {
+        let _ = permit(self.pid, &self.before);
+    }
+}
+
+/// As the user of the process, who may do that where another one may not.
+fn permit(pid: u32, descriptors: &str) -> Result<(), String> {
+    let failed = |error: &dyn std::fmt::Display| format!("process {pid}: {error}");
+    let user = fs::metadata(format!("/proc/{pid}")).map_err(|error| failed(&error))?;
+    let done = Command::new("prlimit")
+        .args([format!("--pid={pid}"), format!("--nofile={descriptors}:")])
+        .uid(user.uid())
+        .gid(user.gid())
+        .output()
+        .map_err(|error| failed(&format!("prlimit: {error}")))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(failed(&String::from_utf8_lossy(&done.stderr).trim())),
     }
 }
 
