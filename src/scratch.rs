@@ -76,8 +76,8 @@ impl Scratch {
         Self::announced(url, |_, _| {}).await
     }
 
-    /// The same, and tells its name and its [URL](Self::url) just before anything is created. Whoever drops the future gives
-    /// that URL to [`remove`](crate::remove()); if this fails, there is nothing to remove.
+    /// The same, and tells its name and its [URL](Self::url) just before anything is created. Whoever drops the future then, or
+    /// has an error, gives that URL to [`remove`](crate::remove()): a request may have been executed late.
     ///
     /// # Errors
     ///

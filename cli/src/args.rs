@@ -370,8 +370,8 @@ pub(crate) struct SessionsArgs {
     /// The dead ones that are still remembered as well.
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only those that have ended, each with when, and with who broke, revoked or discarded something, when and why. They
-    /// are remembered for a day.
+    /// Only those that have ended, each with when, if the store tells it, and with who broke, revoked or discarded something,
+    /// when and why. They are remembered for a day.
     #[arg(long, conflicts_with = "all")]
     pub(crate) ended: bool,
 }

@@ -64,16 +64,12 @@ pub(crate) fn bench(common: &Common, args: &BenchArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Makes a namespace, and says where it is before it is there; nowhere if that fails.
+/// Makes a namespace, and says where it is before it is there.
 async fn make(url: &str, place: &mut Option<(String, String)>) -> Result<Scratch, Failure> {
     let made = Scratch::announced(url, |name, url| {
         *place = Some((name.to_owned(), url.to_owned()));
     });
-    let made = made.await;
-    if made.is_err() {
-        *place = None;
-    }
-    made.map_err(|error| match error {
+    made.await.map_err(|error| match error {
         ConnectError::Store(error) if error.kind() == ErrorKind::Unauthorized => Failure::new(
             status::UNAVAILABLE,
             format!(

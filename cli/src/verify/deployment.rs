@@ -40,17 +40,11 @@ impl Deployment {
 
     /// A new namespace, for one case.
     pub(super) async fn space(&self) -> Result<Own, Box<dyn Error + Send + Sync>> {
-        let mut name = String::new();
-        // Whoever is interrupted meanwhile leaves it, too.
-        let made = Scratch::announced(&self.url, |its_name, url| {
-            its_name.clone_into(&mut name);
-            locked(&self.ever).push((name.clone(), url.to_owned()));
+        // Whoever is interrupted meanwhile, or has no answer, leaves it, too.
+        let made = Scratch::announced(&self.url, |name, url| {
+            locked(&self.ever).push((name.to_owned(), url.to_owned()));
         });
-        let made = made.await;
-        if made.is_err() {
-            locked(&self.ever).retain(|it| it.0 != name);
-        }
-        let scratch = Arc::new(made?);
+        let scratch = Arc::new(made.await?);
         locked(&self.made).push(Arc::clone(&scratch));
         Ok(Own {
             scratch,

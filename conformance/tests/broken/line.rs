@@ -3,8 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use lockcore::backend::{Acquire, Acquired, Changed, Filter, Past, Stood, Sweep, Swept, never};
-use lockcore::{Claim, Grant, LockBackend, OwnerId, Result, SessionId, Want, async_trait};
+use lockcore::backend::{
+    Acquire, Acquired, Changed, Filter, Page, Past, Record, Stood, Sweep, Swept, never,
+};
+use lockcore::{Claim, Grant, Holder, LockBackend, OwnerId, Result, SessionId, Want, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
 use crate::Broken;
@@ -34,9 +36,40 @@ pub(crate) fn all() -> Vec<Broken> {
             store,
             waited: Mutex::default(),
         }),
+        Broken::new(
+            "a list of some who wait, without the holder",
+            Law::Listing,
+            Unled,
+        ),
         waiting("who waits never learns that it may go", Deaf),
         waiting("who waits is woken before its turn, without end", Restless),
     ]
+}
+
+/// Of many that stand there it lists whoever comes to hand.
+struct Unled(Store);
+
+#[async_trait]
+impl Decorator for Unled {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn records(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Record>> {
+        let mut page = self.0.records(filter, after, limit).await?;
+        for record in page.items.iter_mut().filter(|record| record.more) {
+            let waits = |holder: &Holder| holder.waiting.is_some();
+            if record.holders.iter().any(waits) {
+                record.holders.retain(waits);
+            }
+        }
+        Ok(page)
+    }
 }
 
 struct NoLine(Store);

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockcore::backend::{End, Renewal, Renewed};
+use lockcore::backend::{End, Renewal, Renewed, Sweep, Swept};
 use lockcore::{Label, LockBackend, Note, Notes, Result, SessionId, SessionState, async_trait};
 use lockcore_conformance::{Decorator, Law};
 
@@ -16,6 +17,7 @@ pub(crate) fn all() -> Vec<Broken> {
             store,
             mistake,
             told: Mutex::default(),
+            swept: AtomicBool::new(false),
         })
     };
     vec![
@@ -26,6 +28,7 @@ pub(crate) fn all() -> Vec<Broken> {
         mistake("a note that makes a record", Mistake::Makes),
         mistake("a note without its reason", Mistake::Mute),
         mistake("a note that is forgotten at the end", Mistake::Forgets),
+        mistake("a note that goes with a sweep", Mistake::Sweeps),
     ]
 }
 
@@ -38,12 +41,20 @@ enum Mistake {
     Makes,
     Mute,
     Forgets,
+    Sweeps,
 }
 
 struct Errs {
     store: Store,
     mistake: Mistake,
     told: Mutex<HashSet<(SessionId, String)>>,
+    swept: AtomicBool,
+}
+
+impl Errs {
+    fn forgets(&self) -> bool {
+        self.mistake == Mistake::Forgets || self.swept.load(Ordering::Relaxed)
+    }
 }
 
 #[async_trait]
@@ -65,7 +76,7 @@ impl Decorator for Errs {
                 note.reason = Label::parse("").expect("it is short");
                 return self.store.note(session, &note).await;
             }
-            Mistake::Once | Mistake::Untold | Mistake::Forgets => {}
+            Mistake::Once | Mistake::Untold | Mistake::Forgets | Mistake::Sweeps => {}
         }
         self.store.note(session, note).await
     }
@@ -87,11 +98,17 @@ impl Decorator for Errs {
 
     async fn end(&self, sessions: &[SessionId], how: End) -> Result<Vec<SessionState>> {
         let mut states = self.store.end(sessions, how).await?;
-        if self.mistake == Mistake::Forgets {
+        if self.forgets() {
             for state in &mut states {
                 state.notes = Notes::default();
             }
         }
         Ok(states)
+    }
+
+    async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
+        let sweeps = self.mistake == Mistake::Sweeps && which == Sweep::All;
+        self.swept.fetch_or(sweeps, Ordering::Relaxed);
+        self.store.sweep(which, limit).await
     }
 }

@@ -19,6 +19,7 @@ pub(crate) fn all() -> Vec<Broken> {
             store,
             after: Some(after),
             of_session: None,
+            beside: None,
         })
     };
     let mut all = vec![
@@ -49,6 +50,17 @@ pub(crate) fn all() -> Vec<Broken> {
                 store,
                 after: None,
                 of_session: Some(Duration::from_millis(1)),
+                beside: None,
+            },
+        ),
+        Broken::new(
+            "watch that always wakes beside one over a session",
+            Law::Waiting,
+            |store| Restless {
+                store,
+                after: None,
+                of_session: None,
+                beside: Some(AtomicUsize::new(0)),
             },
         ),
         Broken::new(
@@ -80,6 +92,8 @@ struct Restless {
     store: Store,
     after: Option<Duration>,
     of_session: Option<Duration>,
+    /// How many watches over sessions there were.
+    beside: Option<AtomicUsize>,
 }
 
 fn restless(changed: Changed, after: Option<Duration>) -> Changed {
@@ -101,10 +115,16 @@ impl Decorator for Restless {
     }
 
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
-        Ok(restless(self.store.watch(claims).await?, self.after))
+        let is_beside = |beside: &AtomicUsize| beside.load(Ordering::Relaxed) > 0;
+        let beside = self.beside.as_ref().is_some_and(is_beside);
+        let after = beside.then_some(Duration::from_millis(1)).or(self.after);
+        Ok(restless(self.store.watch(claims).await?, after))
     }
 
     async fn watch_session(&self, session: SessionId) -> Result<Changed> {
+        if let Some(beside) = &self.beside {
+            beside.fetch_add(1, Ordering::Relaxed);
+        }
         let changed = self.store.watch_session(session).await?;
         Ok(restless(changed, self.of_session))
     }
