@@ -275,7 +275,7 @@ pub const TABLE: &[Kind] = &[
         what: "the server loses its power, and all that was not synced",
         faults: &[Fault::Server(ServerFault::PowerLost)],
         cells: [
-            NotMade("its programs would go with it; its own tests tear the file"),
+            NotMade("its programs would go with it; its own test `power` cuts and tears its log"),
             Holds,
             Breaks(&RELEASES),
             Holds,
