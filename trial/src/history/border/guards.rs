@@ -34,6 +34,8 @@ pub(super) fn check(
             *first = (*first).min(*answer);
         }
     }
+    // When each guard began to be given back.
+    let mut giving: BTreeMap<u64, Pos> = BTreeMap::new();
     // When each grant got its first guard.
     let mut first_guards: BTreeMap<(SessionId, Option<u64>), u64> = BTreeMap::new();
     for (number, event) in history.events.iter().enumerate() {
@@ -77,6 +79,26 @@ pub(super) fn check(
                     }
                 }
                 believed(border, at, *attempt, *session, *left, findings);
+            }
+            What::GivingBack { attempt, .. } => {
+                giving.insert(*attempt, at);
+            }
+            What::GaveBack {
+                attempt,
+                held: Some(true),
+            } if history.real_time => {
+                let guard = guards.of_attempt(*attempt);
+                let life = guard.and_then(|guard| border.sessions.get(&guard.session));
+                if let (Some(since), Some(life)) = (giving.get(attempt), life) {
+                    findings.judged(Law::Guard, 1);
+                    if life.dead < *since {
+                        let what = format!(
+                            "the release of the guard of attempt {attempt} says that it was held, and its session was dead before"
+                        );
+                        let violation = Violation::new(Law::Guard, at, what);
+                        findings.add(violation.about([Subject::Attempt(*attempt)]));
+                    }
+                }
             }
             What::Looked { attempt, left } => {
                 if let Some(guard) = guards.of_attempt(*attempt) {

@@ -127,8 +127,8 @@ pub(super) fn check(border: &Border<'_>, findings: &mut Findings) {
                     if life.registered >= call.begun || state.life == Answer::Living {
                         continue;
                     }
-                    deaths += 1;
                     let stays = life.dropped.min(life.freed) > at;
+                    deaths += usize::from(stays);
                     if stays && state.life == Answer::Dead {
                         let session = state.session;
                         let what = format!(

@@ -61,12 +61,15 @@ impl Store<'_> {
         else {
             return;
         };
-        self.findings.judged(Law::Guard, 1);
         let wrong = match held {
             Some(true) => self.not_held(&given, guard),
             Some(false) => self.held(at, &given, guard),
             None => None,
         };
+        // Where the store itself is not seen, nothing of it is known.
+        if self.sessions.contains_key(&guard.session) {
+            self.findings.judged(Law::Guard, 1);
+        }
         if let Some(wrong) = wrong {
             let what = format!("the release of the guard of attempt {attempt} says {wrong}");
             self.lies(at, attempt, what);

@@ -422,3 +422,31 @@ fn a_guard_with_an_intent_falls_where_the_store_is_another_one() {
         }
     }
 }
+
+#[test]
+fn what_was_dead_before_was_not_held() {
+    let released = |told: &mut Story, held| {
+        let attempt = 1;
+        told.tell(What::GaveBack { attempt, held });
+    };
+    for held in [Some(true), Some(false), None] {
+        let mut told = two();
+        told.in_real_time()
+            .ask(1, &["create f"])
+            .granted(1, 1, 1, 900);
+        told.done(end(1, Ending::Revoke), states(1, Answer::Dead));
+        told.after(1).back(1, How::Released).after(1);
+        released(&mut told, held);
+        let found = check(&told.end()).breach_of(&[Law::Guard]).is_some();
+        assert_eq!(found, held == Some(true), "{held:?}");
+    }
+    // It may have been held until it was given back.
+    let mut told = two();
+    told.in_real_time()
+        .ask(1, &["create f"])
+        .granted(1, 1, 1, 900);
+    told.after(1).back(1, How::Released);
+    told.done(end(1, Ending::Revoke), states(1, Answer::Dead));
+    released(&mut told, Some(true));
+    assert!(check(&told.end()).breach_of(&[Law::Guard]).is_none());
+}
