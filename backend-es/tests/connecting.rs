@@ -161,8 +161,8 @@ async fn who_waits_where_nothing_can_be_read_asks_seldom() {
     };
     let (waited, asked) = tokio::join!(waits, counts);
     assert!(waited.is_err(), "it waits still: {waited:?}");
-    // Two rounds a second, each of a look and a request of two, and the session's renewals.
-    assert!(asked < 40, "{asked} requests in 4 s");
+    // Two rounds a second, each of a few requests; without a pause there would be hundreds.
+    assert!(asked < 80, "{asked} requests in 4 s");
 }
 
 #[tokio::test]

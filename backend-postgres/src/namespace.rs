@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use crate::connections::Link;
 use crate::error::{Failure, Outcome};
 use crate::record::{broken, column, only};
-use crate::sql::{Call, VERSION, fits, grant, identifier, make_way, migration};
+use crate::sql::{Call, VERSION, Value, fits, grant, identifier, make_way, migration};
 
 /// The oldest server whose multiranges and functions are those that we use.
 const OLDEST: i64 = 140_000;
@@ -45,10 +45,17 @@ struct Made {
     owner: String,
     /// We may do what the owner may.
     by_us: bool,
-    /// Of an older program, or of another text.
-    old: bool,
+    /// What is said of the program that has made the functions.
+    said: Option<String>,
     /// Who may call them.
     roles: Vec<String>,
+}
+
+impl Made {
+    /// Of an older program, or of another text.
+    fn is_old(&self) -> bool {
+        make_way(self.said.as_deref())
+    }
 }
 
 /// Finds the namespace, and makes it or brings it up to date where that is needed and allowed.
@@ -80,7 +87,7 @@ pub(crate) async fn find_or_make(link: &Link, namespace: &Namespace) -> Outcome<
     let (old, by_us) = found
         .made
         .as_ref()
-        .map_or((true, false), |made| (made.old, made.by_us));
+        .map_or((true, false), |made| (made.is_old(), made.by_us));
     if old && by_us {
         make(link, namespace, true, &found).await?;
         return About::read(&ask_about(link).await?);
@@ -159,7 +166,7 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
             Some(owner) => Some(Made {
                 owner,
                 by_us: column(row, "r_by_us")?,
-                old: make_way(column(row, "r_said")?),
+                said: column(row, "r_said")?,
                 roles: column(row, "r_roles")?,
             }),
             None => None,
@@ -173,6 +180,14 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
 async fn make(link: &Link, namespace: &Namespace, is_there: bool, found: &Found) -> Outcome<()> {
     let mut text = format!("SELECT pg_advisory_xact_lock({ONE_AT_A_TIME});");
     if let Some(made) = &found.made {
+        // It fails if a newer program was first, so that its functions stay.
+        let mut said = String::new();
+        Value::Text(made.said.clone()).literal(&mut said);
+        text += &format!(
+            "SELECT 1 / (obj_description(p.oid, 'pg_proc') IS NOT DISTINCT FROM {said})::int
+             FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+             WHERE n.nspname = '{namespace}' AND p.proname = 'about' AND p.pronargs = 0;"
+        );
         // What is new is the owner's, too, and runs with no greater rights.
         text += &format!("SET LOCAL ROLE {};", identifier(&made.owner));
     }
@@ -184,7 +199,7 @@ async fn make(link: &Link, namespace: &Namespace, is_there: bool, found: &Found)
     };
     // Somebody else was first, or it is done though we were not told.
     let found = look(link, namespace).await?;
-    if found.made.is_some_and(|made| !is_there || !made.old) {
+    if found.made.is_some_and(|made| !is_there || !made.is_old()) {
         return Ok(());
     }
     Err(match failure {

@@ -116,7 +116,7 @@ pub(crate) enum Value {
 
 impl Value {
     /// The value as a part of a statement. Nothing of what it says can be taken for anything else: it is in hex.
-    fn literal(&self, text: &mut String) {
+    pub(crate) fn literal(&self, text: &mut String) {
         let _ = match self {
             Value::Flag(flag) => write!(text, "{flag}"),
             Value::Int(number) => literal_int(text, Some(*number)),

@@ -17,9 +17,9 @@ use lockcore::{
     OwnerId, SessionId, Want,
 };
 use lockcore_postgres::{PostgresBackend, PostgresConfig};
-use sqlx::{Connection as _, PgConnection, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Row as _};
 
-use support::{ROLE, Space, owner, server, server_for_role, sql};
+use support::{ROLE, Space, owner, server, server_for_role, sql, until};
 
 fn unused() -> Namespace {
     Namespace::parse(&format!("test-{:016x}", rand::random::<u64>())).unwrap()
@@ -235,6 +235,38 @@ async fn functions_are_left_as_they_are_by_who_may_not_and_by_an_older_program()
     space.sql(&format!("{OLDER}'lockkeeper 999.0.0 0'")).await;
     grant(&PostgresBackend::connect(config(&namespace)).await.unwrap()).await;
     assert_eq!(functions(&space.namespace).await, older);
+}
+
+/// Programs make them one after the other.
+const ONE_AT_A_TIME: i64 = 0x6c6f_636b_6b65_6570;
+
+/// Both have seen those of a third one; the newer one was first.
+#[tokio::test]
+async fn functions_of_a_newer_program_stay_that_came_meanwhile() {
+    let space = Space::new().await;
+    let namespace = Namespace::parse(&space.namespace).unwrap();
+    space.sql(&format!("{OLDER}'lockkeeper 0.0.1 0'")).await;
+    let mut newer = owner().await;
+    let begins = format!("BEGIN; SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})");
+    sqlx::raw_sql(AssertSqlSafe(begins))
+        .execute(&mut newer)
+        .await
+        .unwrap();
+    let older = tokio::spawn(PostgresBackend::connect(config(&namespace)));
+    until("it waits for the newer one", async || {
+        let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        (!sql(waits).await.is_empty()).then_some(())
+    })
+    .await;
+    let replaced = space.text(&format!("{OLDER}'lockkeeper 999.0.0 0'; COMMIT"));
+    sqlx::raw_sql(AssertSqlSafe(replaced))
+        .execute(&mut newer)
+        .await
+        .unwrap();
+    grant(&older.await.unwrap().unwrap()).await;
+    let said = "SELECT obj_description('{ns}.about()'::regprocedure, 'pg_proc')";
+    let said: String = space.sql(said).await[0].get(0);
+    assert_eq!(said, "lockkeeper 999.0.0 0");
 }
 
 #[tokio::test]

@@ -160,7 +160,7 @@ pub mod parts {
 /// ```
 /// use lockcore_conformance::{cases, quick};
 ///
-/// assert!(quick().len() * 8 < cases().len());
+/// assert!(quick().len() * 7 < cases().len());
 /// ```
 #[cfg(not(lockcore_sim))]
 #[must_use]
