@@ -10,7 +10,7 @@ use sqlx::postgres::PgConnectOptions;
 
 /// How long one operation may take, unless the program chooses another time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The most connections of the backend's own, besides one that listens and one reserved for renewals.
+/// The most connections of the backend's own, besides one that listens, one reserved for renewals, and one whose renewal was not answered in time.
 const DEFAULT_CONNECTIONS: usize = 8;
 /// The options that the driver reads.
 const OF_THE_DRIVER: [&str; 6] = [
@@ -36,7 +36,7 @@ const ADDRESS: &str = "the URL is written as postgres://USER:PASSWORD@HOST:PORT/
 /// |---|---|---|
 /// | [`namespace`](Self::namespace) | `lockkeeper` | the schema that holds the locks |
 /// | [`timeout`](Self::timeout) | 5 s | how long one operation may take |
-/// | [`connections`](Self::connections) | 8 | the most connections, besides one that listens and one for renewals |
+/// | [`connections`](Self::connections) | 8 | the most connections, besides one that listens, one for renewals, and one whose renewal was late |
 /// | [`pooled`](Self::pooled) | no | whether a pooler in transaction mode stands before the server |
 ///
 /// `Debug` shows no password.

@@ -35,6 +35,8 @@ pub(crate) struct Own {
     most: Arc<Semaphore>,
     /// One more, for renewals: however many wait for something else, a lease does not end by it.
     one_more: Arc<Semaphore>,
+    /// For one renewal that was late, instead of that, until its process has ended.
+    late: Arc<Semaphore>,
     timeout: Duration,
     pooled: bool,
 }
@@ -117,6 +119,7 @@ impl Own {
             making: Together::default(),
             most: Arc::new(Semaphore::new(most)),
             one_more: Arc::new(Semaphore::new(1)),
+            late: Arc::new(Semaphore::new(1)),
             timeout,
             pooled,
         }
@@ -160,9 +163,13 @@ impl Own {
             }
             Err(_) => {
                 self.distrust(begun);
-                // The next renewal does not wait until the process has ended.
-                let place = &mut under_way.place;
-                place.take_if(|it| Arc::ptr_eq(it.semaphore(), &self.one_more));
+                // The next renewal does not wait until the process has ended. One that is late, too, does.
+                let of_renewals = under_way.place.as_ref();
+                let of_renewals =
+                    of_renewals.is_some_and(|it| Arc::ptr_eq(it.semaphore(), &self.one_more));
+                if of_renewals && let Ok(late) = Arc::clone(&self.late).try_acquire_owned() {
+                    under_way.place = Some(late);
+                }
                 Err(Failure::Late)
             }
         }

@@ -178,9 +178,42 @@ async fn look(link: &Link, namespace: &Namespace) -> Outcome<Found> {
 /// Makes the namespace, or changes it, in one transaction. Several processes may do so at once: they do it one after the
 /// other. Who has used it goes on, and is given the rights to what is new.
 async fn make(link: &Link, namespace: &Namespace, is_there: bool, found: &Found) -> Outcome<()> {
+    let said = |found: &Found| found.made.as_ref().map(|made| made.said.clone());
+    let mut later = None;
+    loop {
+        let before = later.as_ref().unwrap_or(found);
+        let text = changes(namespace, is_there, before);
+        let Err(failure) = link.raw(link.deadline(), text).await else {
+            return Ok(());
+        };
+        // Somebody else was first, or it is done though we were not told.
+        let after = look(link, namespace).await?;
+        let made = after.made.as_ref();
+        if made.is_some_and(|made| !is_there || !made.is_old()) {
+            return Ok(());
+        }
+        if made.is_none() || said(&after) == said(before) {
+            return Err(match failure {
+                Failure::Sent(error)
+                    if error
+                        .as_database_error()
+                        .is_some_and(|e| e.code() == Some(Cow::Borrowed("42501"))) =>
+                {
+                    Failure::Found(ErrorKind::Unauthorized, NOT_OURS.into())
+                }
+                failure => failure,
+            });
+        }
+        // That one is older, too.
+        later = Some(after);
+    }
+}
+
+/// What makes the namespace, or changes it, if it is as it was found.
+fn changes(namespace: &Namespace, is_there: bool, found: &Found) -> String {
     let mut text = format!("SELECT pg_advisory_xact_lock({ONE_AT_A_TIME});");
     if let Some(made) = &found.made {
-        // It fails if a newer program was first, so that its functions stay.
+        // It fails if another program was first: the functions of a newer one stay.
         let mut said = String::new();
         Value::Text(made.said.clone()).literal(&mut said);
         text += &format!(
@@ -194,24 +227,7 @@ async fn make(link: &Link, namespace: &Namespace, is_there: bool, found: &Found)
     text += &migration(namespace, is_there, found.schema);
     let roles = found.made.iter().flat_map(|made| &made.roles);
     text.extend(roles.map(|role| grant(namespace, role)));
-    let Err(failure) = link.raw(link.deadline(), text).await else {
-        return Ok(());
-    };
-    // Somebody else was first, or it is done though we were not told.
-    let found = look(link, namespace).await?;
-    if found.made.is_some_and(|made| !is_there || !made.is_old()) {
-        return Ok(());
-    }
-    Err(match failure {
-        Failure::Sent(error)
-            if error
-                .as_database_error()
-                .is_some_and(|e| e.code() == Some(Cow::Borrowed("42501"))) =>
-        {
-            Failure::Found(ErrorKind::Unauthorized, NOT_OURS.into())
-        }
-        failure => failure,
-    })
+    text
 }
 
 /// Removes the namespace, if it is there and ours.

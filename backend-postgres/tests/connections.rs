@@ -410,8 +410,11 @@ async fn a_standby_that_is_lost_does_not_exhaust_the_servers_connections() {
         errors.iter().chain(&renewed).all(Option::is_some),
         "{errors:?} {renewed:?}"
     );
-    // A renewal has one more than the others.
-    assert_eq!(most, MOST + 1, "so many processes wait");
+    // A renewal has one more than the others, and one that was late may be there still.
+    assert!(
+        (MOST + 1..=MOST + 2).contains(&most),
+        "{most} processes wait"
+    );
 
     until("renewals go on", async || {
         number += 1;

@@ -240,33 +240,43 @@ async fn functions_are_left_as_they_are_by_who_may_not_and_by_an_older_program()
 /// Programs make them one after the other.
 const ONE_AT_A_TIME: i64 = 0x6c6f_636b_6b65_6570;
 
-/// Both have seen those of a third one; the newer one was first.
+/// Both have seen those of a third one, and the other one was first.
 #[tokio::test]
 async fn functions_of_a_newer_program_stay_that_came_meanwhile() {
     let space = Space::new().await;
     let namespace = Namespace::parse(&space.namespace).unwrap();
-    space.sql(&format!("{OLDER}'lockkeeper 0.0.1 0'")).await;
-    let mut newer = owner().await;
-    let begins = format!("BEGIN; SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})");
-    sqlx::raw_sql(AssertSqlSafe(begins))
-        .execute(&mut newer)
-        .await
-        .unwrap();
-    let older = tokio::spawn(PostgresBackend::connect(config(&namespace)));
-    until("it waits for the newer one", async || {
-        let waits = "SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        (!sql(waits).await.is_empty()).then_some(())
-    })
-    .await;
-    let replaced = space.text(&format!("{OLDER}'lockkeeper 999.0.0 0'; COMMIT"));
-    sqlx::raw_sql(AssertSqlSafe(replaced))
-        .execute(&mut newer)
-        .await
-        .unwrap();
-    grant(&older.await.unwrap().unwrap()).await;
     let said = "SELECT obj_description('{ns}.about()'::regprocedure, 'pg_proc')";
-    let said: String = space.sql(said).await[0].get(0);
-    assert_eq!(said, "lockkeeper 999.0.0 0");
+    let said = async || -> String { space.sql(said).await[0].get(0) };
+    let ours = said().await;
+    for (other, then) in [
+        ("lockkeeper 0.0.2 0", ours.as_str()),
+        ("lockkeeper 999.0.0 0", "lockkeeper 999.0.0 0"),
+    ] {
+        space.sql(&format!("{OLDER}'lockkeeper 0.0.1 0'")).await;
+        let mut first = owner().await;
+        let begins = format!("BEGIN; SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})");
+        let begins = sqlx::raw_sql(AssertSqlSafe(begins));
+        begins.execute(&mut first).await.unwrap();
+        let name = format!("waits_{:016x}", rand::random::<u64>());
+        let and = if server().contains('?') { '&' } else { '?' };
+        let url = format!("{}{and}application_name={name}", server());
+        let waiting = PostgresConfig::parse(&url).unwrap();
+        let waiting = waiting.namespace(namespace.clone());
+        let waiting = tokio::spawn(PostgresBackend::connect(waiting));
+        let waits = format!(
+            "SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+             WHERE a.application_name = '{name}' AND l.locktype = 'advisory' AND NOT l.granted"
+        );
+        until("it waits for the first one", async || {
+            (!sql(waits.as_str()).await.is_empty()).then_some(())
+        })
+        .await;
+        let replaced = space.text(&format!("{OLDER}'{other}'; COMMIT"));
+        let replaced = sqlx::raw_sql(AssertSqlSafe(replaced));
+        replaced.execute(&mut first).await.unwrap();
+        grant(&waiting.await.unwrap().unwrap()).await;
+        assert_eq!(said().await, then);
+    }
 }
 
 #[tokio::test]

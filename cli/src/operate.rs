@@ -183,10 +183,11 @@ impl<'a> Breaking<'a> {
             self.until_given_up().await?;
             return Ok(self);
         }
-        // Of many holders some are listed at a time; who is granted the key meanwhile keeps it.
+        // Of many holders some are listed at a time, and of those below a path not always whether there are more; who is
+        // granted another key meanwhile keeps it.
         loop {
             let round = self.round(true).await?;
-            if !round.more || !round.progress {
+            if !round.progress || !round.more && !self.args.key.is_path() {
                 return Ok(self);
             }
         }

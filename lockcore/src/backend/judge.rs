@@ -331,7 +331,7 @@ impl Judged {
     }
 
     /// Takes the states of [those sessions](Self::to_end). One that was found not to be live is not met again, so
-    /// [`Again`](Verdict::Again) is not returned often.
+    /// [`Again`](Verdict::Again) is returned once for each few of the dead.
     pub fn learn<E: Entry>(
         &mut self,
         request: &Acquire,

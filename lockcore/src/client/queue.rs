@@ -43,6 +43,7 @@ struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
     /// The last refusal of a task that asked, for all who wait in the queue.
     refusal: Option<Box<Busy>>,
+    refused_at: Option<Instant>,
     /// Nobody of this process has been granted the key since.
     is_refused: bool,
     /// The tasks of this process that hold the key, as far as known.
@@ -603,6 +604,7 @@ impl Place {
         // It is there as long as somebody waits.
         if let Some(queue) = self.queues.keys().get_mut(self.waiter.claim.key()) {
             queue.refusal = Some(Box::new(busy));
+            queue.refused_at = Some(now());
             queue.is_refused = true;
         }
     }
@@ -822,10 +824,13 @@ impl InTheWay {
             Turn::Held(chain) => Some(chain.busy(claim)),
             Turn::Behind(first) => match holder(&keys, claim.key()) {
                 Some(chain) => Some(chain.busy(claim)),
-                // The first one asks for all.
-                None => refusal()
-                    .or_else(|| self.before.as_deref().cloned())
-                    .filter(|_| is_known(*first.asks())),
+                // The first one asks for all, unless others have been answered since.
+                None => {
+                    let refused_at = keys.get(claim.key()).and_then(|queue| queue.refused_at);
+                    let asks = first.asks().filter(|asks| refused_at < Some(*asks));
+                    let known = is_known(asks).then(refusal).flatten();
+                    known.or_else(|| self.before.as_deref().filter(|_| is_known(asks)).cloned())
+                }
             },
             Turn::Polls => refusal(),
         }

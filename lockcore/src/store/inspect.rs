@@ -49,7 +49,8 @@ impl<T> Page<T> {
 pub struct Record {
     /// The key.
     pub key: LockKey,
-    /// Its live holders, then its [waiters](Holder::waiting) in their order; if there are many, the first of them.
+    /// Its live holders, then its [waiters](Holder::waiting) in their order; if there are many, the first of them. Of many
+    /// holders below a path some may be missing where waiters are listed.
     pub holders: Vec<Holder>,
     /// There are more holders or waiters than are listed.
     pub more: bool,
@@ -58,11 +59,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Whether somebody who is not listed may hold the key: there are more, and whoever is listed holds it.
+    /// Whether somebody who is not listed may hold the key: there are more, and whoever is listed holds it. Of a path also
+    /// if somebody is listed who waits, because what is held below it is looked at in part.
     #[must_use]
     pub fn may_hide_holders(&self) -> bool {
         let waits = |holder: &Holder| holder.waiting.is_some();
-        self.more && !self.holders.iter().any(waits)
+        self.more && (self.key.is_path() || !self.holders.iter().any(waits))
     }
 }
 

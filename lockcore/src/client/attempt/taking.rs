@@ -147,6 +147,9 @@ impl Taking<'_> {
                         if let Some(Err(stop)) = unless_offered(place(&waiting), recovered).await {
                             return Err(stop);
                         }
+                        // Who has left that is not in the way any more.
+                        *self.plan.seen.last() = None;
+                        self.sees(waiting.as_ref());
                         continue;
                     }
                     if self.plan.wait.is_none() {
@@ -452,7 +455,6 @@ impl Taking<'_> {
         if is_slow {
             return Err(self.wait_over());
         }
-        *self.plan.seen.last() = None;
         let failed = |(left, error)| refuse(left, Some(error));
         recovered?.map_err(failed)
     }
@@ -475,6 +477,8 @@ impl Taking<'_> {
 
     /// Gives back the granted locks so that the attempt can begin again. Returns whether there were any.
     async fn is_given_back(&mut self) -> bool {
+        let plan: &Plan = self.plan;
+        let _unanswered = Unanswered::new(&plan.seen);
         if let Some(kept) = self.kept.take() {
             kept.leave().await;
         }

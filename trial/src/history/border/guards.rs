@@ -91,7 +91,7 @@ pub(super) fn check(
                 let life = guard.and_then(|guard| border.sessions.get(&guard.session));
                 if let (Some(since), Some(life)) = (giving.get(attempt), life) {
                     findings.judged(Law::Guard, 1);
-                    if life.dead < *since {
+                    if life.ended_for_sure < *since {
                         let what = format!(
                             "the release of the guard of attempt {attempt} says that it was held, and its session was dead before"
                         );

@@ -29,6 +29,8 @@ pub(super) struct Life<'a> {
     ended: Pos,
     /// It is certainly dead or abandoned from here.
     pub(super) dead: Pos,
+    /// The same, by an answer to what changes sessions: a list, or a refusal, may come from a copy.
+    pub(super) ended_for_sure: Pos,
     /// None of its holders counts from here.
     free: Pos,
     /// When its intent was perhaps registered, certainly registered, and perhaps removed by its owner.
@@ -51,6 +53,7 @@ impl Life<'_> {
             in_doubt: false,
             ended: NEVER,
             dead: NEVER,
+            ended_for_sure: NEVER,
             free: NEVER,
             put: NEVER,
             registered: NEVER,
@@ -142,6 +145,11 @@ impl Life<'_> {
     }
 
     fn dies(&mut self, at: Pos, without_intent: bool) {
+        self.ended_for_sure = self.ended_for_sure.min(at);
+        self.is_told(at, without_intent);
+    }
+
+    fn is_told(&mut self, at: Pos, without_intent: bool) {
         self.dead = self.dead.min(at);
         if without_intent {
             self.free = self.free.min(at);
@@ -204,11 +212,14 @@ pub(super) fn lives<'a>(sent: &[Sent<'a>]) -> BTreeMap<SessionId, Life<'a>> {
             }
             _ => {}
         }
+        let is_sure = matches!(call.request, Call::End { .. });
         told(call, |session, answer, at| {
             let life = lives.entry(session).or_insert_with(Life::new);
-            match answer {
-                Answer::Dead => life.dies(at, true),
-                Answer::Abandoned => life.dies(at, false),
+            match (answer, is_sure) {
+                (Answer::Dead | Answer::Abandoned, true) => life.dies(at, answer == Answer::Dead),
+                (Answer::Dead | Answer::Abandoned, false) => {
+                    life.is_told(at, answer == Answer::Dead);
+                }
                 _ => {}
             }
         });
