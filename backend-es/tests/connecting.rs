@@ -153,9 +153,11 @@ async fn who_waits_where_nothing_can_be_read_asks_seldom() {
     let locks = Locks::builder(backend).build().unwrap();
     let waits = tokio::time::timeout(Duration::from_secs(6), locks.lock("k").acquire());
     let counts = async {
+        // Until it stands in line.
         tokio::time::sleep(Duration::from_secs(1)).await;
         is_refused.store(true, Ordering::Relaxed);
         let before = front.asked().len();
+        // The time over which requests are counted.
         tokio::time::sleep(Duration::from_secs(4)).await;
         front.asked().len() - before
     };

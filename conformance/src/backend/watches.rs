@@ -44,6 +44,18 @@ async fn wake_ups(a: &Actor, claims: &[Claim], until: Instant, most: usize) -> V
     Ok(most + 1)
 }
 
+/// While nothing happens a watch sleeps. Says for how long that was.
+async fn sleeps(a: &Actor, claims: &[Claim]) -> Verdict<Duration> {
+    let looks = a.backend().info().poll.unwrap_or_default() * LOOKS;
+    let quiet = QUIET.max(looks);
+    let woken = wake_ups(a, claims, Instant::now() + quiet, FOR_NOTHING).await?;
+    ensure!(
+        woken <= FOR_NOTHING,
+        "nothing happened for {quiet:?}, and a watch over what is held woke more than {FOR_NOTHING} time"
+    );
+    Ok(quiet)
+}
+
 /// A watch over what is held sleeps. It may wake for what happens to others, once for each time that something is given back or
 /// said to be over.
 async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
@@ -56,13 +68,7 @@ async fn a_watch_sleeps_while_nothing_happens(scene: Scene) -> Verdict {
         claim(Want::Create, "k")?,
         claim(share(1), "s")?,
     ];
-    let looks = b.backend().info().poll.unwrap_or_default() * LOOKS;
-    let quiet = QUIET.max(looks);
-    let woken = wake_ups(&b, &claims, Instant::now() + quiet, FOR_NOTHING).await?;
-    ensure!(
-        woken <= FOR_NOTHING,
-        "nothing happened for {quiet:?}, and a watch over what is held woke more than {FOR_NOTHING} time"
-    );
+    let quiet = sleeps(&b, &claims).await?;
 
     let most = FOR_NOTHING + OTHERS * TOLD;
     let others = async {
@@ -95,13 +101,7 @@ async fn a_watch_sleeps_beside_one_over_a_session(scene: Scene) -> Verdict {
     let claims = [claim(Want::Create, "k")?];
     let of_session = async || Ok::<_, Unpassed>(b.backend().watch_session(b.session()).await?);
     let first = of_session().await?;
-    let looks = b.backend().info().poll.unwrap_or_default() * LOOKS;
-    let quiet = QUIET.max(looks);
-    let woken = wake_ups(&b, &claims, Instant::now() + quiet, FOR_NOTHING).await?;
-    ensure!(
-        woken <= FOR_NOTHING,
-        "nothing happened for {quiet:?}, and a watch over what is held woke more than {FOR_NOTHING} time"
-    );
+    let quiet = sleeps(&b, &claims).await?;
     drop(first);
     let again = timeout(quiet, of_session().await?).await;
     ensure!(

@@ -828,8 +828,8 @@ impl InTheWay {
                 None => {
                     let refused_at = keys.get(claim.key()).and_then(|queue| queue.refused_at);
                     let asks = first.asks().filter(|asks| refused_at < Some(*asks));
-                    let known = is_known(asks).then(refusal).flatten();
-                    known.or_else(|| self.before.as_deref().filter(|_| is_known(asks)).cloned())
+                    let known = || refusal().or_else(|| self.before.as_deref().cloned());
+                    is_known(asks).then(known).flatten()
                 }
             },
             Turn::Polls => refusal(),
