@@ -173,6 +173,9 @@ impl PostgresBackend {
     /// session or release the grants. So the transaction is committed only while the locks are held. Renewals go on.
     /// `false` for a guard that was given back, and without any grant.
     ///
+    /// Ask in the transaction itself. A savepoint (a nested transaction of sqlx) that is rolled back takes the answer with
+    /// it: ask again then.
+    ///
     /// A request to end the session waits for the transaction for a second. Then a session that is due counts as
     /// living, and any other end fails. So keep the transaction short.
     ///

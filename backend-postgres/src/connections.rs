@@ -295,7 +295,10 @@ async fn ask_again(link: Arc<Link>) {
     loop {
         // From one question to the next: nothing tells of a change.
         tokio::time::sleep(ASKED_AGAIN).await;
-        let another = timeout_at(link.deadline(), own.hosts.have_another()).await;
+        // To which one the requests go: who listens may have found the other.
+        let server = lock(&own.connections).server.clone();
+        let Some(server) = server else { continue };
+        let another = timeout_at(link.deadline(), own.hosts.have_another(&server)).await;
         if another.unwrap_or(false) {
             own.leave();
         }

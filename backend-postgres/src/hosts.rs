@@ -22,8 +22,8 @@ const HELLO: &str = "SELECT pg_is_in_recovery() AS standby, pg_backend_pid() AS 
 
 pub(crate) struct Hosts {
     all: Vec<PgConnectOptions>,
-    /// Which of several is the primary, and when it was started, until anything fails there.
-    primary: Mutex<Option<(usize, String)>>,
+    /// Which of several is the primary, until anything fails there.
+    primary: Mutex<Option<usize>>,
     others: Duration,
 }
 
@@ -86,19 +86,14 @@ impl Hosts {
         }
         self.forget();
         let (primary, connected) = self.ask_all().await?;
-        *self.lock() = Some((primary, connected.process.started.clone()));
+        *self.lock() = Some(primary);
         Ok(connected)
     }
 
-    /// Whether another one is the primary by now, or says that it is, too.
-    pub(crate) async fn have_another(&self) -> bool {
+    /// Whether another one than this is the primary by now, or says that it is, too.
+    pub(crate) async fn have_another(&self, than: &str) -> bool {
         match self.ask_all().await {
-            Ok((_, connected)) => {
-                let known = self.lock();
-                known
-                    .as_ref()
-                    .is_some_and(|(_, started)| *started != connected.process.started)
-            }
+            Ok((_, connected)) => connected.process.started != than,
             Err(failure) => matches!(failure, Failure::Found(ErrorKind::Config, _)),
         }
     }
@@ -162,7 +157,7 @@ impl Hosts {
 
     /// Which of several it is; `None` where it is not known, or there is one.
     pub(crate) fn primary(&self) -> Option<usize> {
-        self.lock().as_ref().map(|(place, _)| *place)
+        *self.lock()
     }
 
     /// Something failed there: another one may have taken over.
@@ -170,7 +165,7 @@ impl Hosts {
         *self.lock() = None;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<(usize, String)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<usize>> {
         self.primary.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

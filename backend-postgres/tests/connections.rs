@@ -620,6 +620,70 @@ async fn who_meets_the_new_primary_leaves_its_connections_to_the_old_one() {
     renews(&ours, 2).await.unwrap();
 }
 
+/// The same, where no more connections are needed: whoever asks which one is the primary compares with the server that the
+/// requests go to, and not with the one that was found last, as by who listens.
+#[tokio::test]
+async fn who_listens_at_the_new_primary_does_not_hide_it_from_the_rest() {
+    let primary = waited(|| postgres::node(&[]).unwrap()).await;
+    let url = primary.url().to_owned();
+    drop(PostgresBackend::connect(config(&primary)).await.unwrap());
+    let mut holding = raw(&primary).await;
+    // On a slow machine it takes a while until it is asked.
+    let patient = "ALTER FUNCTION lockkeeper.acquire_one SET lock_timeout = '1min'";
+    sqlx::raw_sql(patient).execute(&mut holding).await.unwrap();
+    let (_copy, standby) = standby_of(url.clone()).await;
+    let (server, database) = url.rsplit_once('/').unwrap();
+    // Who is connected to a database cannot close it.
+    let aside = format!("{server}/template1").replacen("http", "postgres", 1);
+    let mut by = PgConnection::connect(&aside).await.unwrap();
+    let ours = several(&[&primary, &standby]).await.unwrap();
+    open(&ours).await;
+    let held = request("held", 9);
+    ours.acquire(&held).await.unwrap();
+    let _watch = ours.watch(&held.claims).await.unwrap();
+    has_caught_up(&mut by).await;
+    sqlx::raw_sql(LATCH).execute(&mut holding).await.unwrap();
+    let ask = {
+        let ours = Arc::clone(&ours);
+        tokio::spawn(async move { ours.acquire(&request("k", 1)).await })
+    };
+    let asks = "query LIKE '%acquire%'";
+    until("it waits for the latch", async || {
+        (pids(&mut by, asks).await.len() == 1).then_some(())
+    })
+    .await;
+    renews(&ours, 1).await.unwrap();
+    let mut other = raw(&standby).await;
+    let promote = "SELECT pg_promote()";
+    sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
+    let close = format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false");
+    let close = sqlx::raw_sql(AssertSqlSafe(close));
+    close.execute(&mut by).await.unwrap();
+    // Of two connections, the one that is idle ends. Nobody needs another one since.
+    let idle = pids(&mut by, "query LIKE '%renew%'").await;
+    assert_eq!(idle.len(), 1);
+    let ends = format!("SELECT pg_terminate_backend({})", idle[0]);
+    let ends = sqlx::raw_sql(AssertSqlSafe(ends));
+    ends.execute(&mut by).await.unwrap();
+    renews(&ours, 2).await.unwrap_err();
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut holding)
+        .await
+        .unwrap();
+    drop(holding);
+    ask.await.unwrap().unwrap();
+    let mut number = 2;
+    until("the old one is left", async || {
+        number += 1;
+        renews(&ours, number).await.unwrap();
+        pids(&mut by, "query LIKE '%renew%'")
+            .await
+            .is_empty()
+            .then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn of_several_servers_the_primary_is_used_and_two_of_them_are_refused() {
     let primary = waited(|| postgres::node(&[]).unwrap()).await;

@@ -13,12 +13,13 @@ call('HEXISTS', INTENTS, '')
 call('ZRANGEBYLEX', BATCHES, '-', '-')
 call('ZRANGEBYSCORE', DUE, '0', '0')
 call('ZREVRANGEBYLEX', BATCHES, '-', '-')
+-- First what is taken though there is no memory left, and the rest with it: an operator's program starts then, too.
+for _, hash in ipairs({ RECORDS, SESSIONS, INTENTS }) do
+    call('HDEL', hash, '')
+end
 for _, set in ipairs({ WRITES, READS, BATCHES, DUE }) do
     call('ZADD', set, 'XX', '0', '')
     call('ZREM', set, '')
-end
-for _, hash in ipairs({ RECORDS, SESSIONS, INTENTS }) do
-    call('HDEL', hash, '')
 end
 call('SPUBLISH', WAKE, '')
 if call('HEXISTS', META, 'version') == 0 then

@@ -10,11 +10,16 @@ else
     from = which ~= '' and '[' .. which .. '/' or '-'
 end
 
--- Removes the holders of a grant, and says how many there were.
+-- The keys of which the record has been gone through. Of a key that thousands have held, it is read once, and not for each.
+local cleared = {}
+
+-- Removes the holders of a grant, and with them whoever else is gone from the same records. Says how many there were.
 local function remove_step(member, name)
     local keys, alone, removed = {}, {}, 0
     for key in gmatch(sub(member, #name + 2), '[^\n]+') do
-        keys[#keys + 1] = key
+        if not cleared[key] then
+            keys[#keys + 1] = key
+        end
     end
     local held = '^[cus]' .. name .. '/%d+/%d+$'
     for at, value in ipairs(values_of(RECORDS, keys)) do
@@ -24,9 +29,15 @@ local function remove_step(member, name)
         elseif string.find(value, held) and not is_path(key) then
             alone[#alone + 1] = key
         else
+            cleared[key] = true
             local before = parse(key, value)
             local after = without(before, function(entry)
-                return entry.want and entry.session .. '/' .. entry.n == name
+                local ours = entry.want and (which == '' or entry.session == which)
+                local gone = ours and standing(entry, meet) == 'gone'
+                if gone then
+                    remove(BATCHES, batch_of(entry, key))
+                end
+                return gone
             end)
             if #after < #before then
                 save(key, before, after)

@@ -23,8 +23,8 @@
 //! rise all the same. A token is the server's clock in microseconds since 1970, or one more than the last token,
 //! whichever is greater; a server with another `master_replid` begins an hour ahead of its clock. So tokens are greater
 //! than those that an old primary, cut off from the others, grants for an hour. They go back only if a server takes
-//! over whose clock is behind by more than an hour, or by more than the old server's uptime if that is less; then the
-//! client refuses to go on.
+//! over whose clock is behind by more than an hour, or by more than the time since the old server's name last changed or
+//! the namespace was made; then the client refuses to go on.
 //!
 //! # Who waits
 //!
@@ -40,7 +40,7 @@
 //!   are refused, because each may have grants that the other lacks: make one of them a replica.
 //! - Several hosts of a cluster: the one that has the namespace.
 //! - Sentinels, as in `redis+sentinel://a,b,c/mymaster`: the server that the sentinel with the latest failover names.
-//!   They are asked again whenever a connection was lost.
+//!   They are asked again whenever a connection was lost, and every 10 s.
 //!
 //! # Its clock
 //!

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use lockcore::backend::{Acquired, ClaimStore, End, Filter, Inspect, SessionStore, Sweep};
 use lockcore::{ErrorKind, LockKey, Locks, Released};
+use lockkeeper_servers::Server;
 use support::servers::{node, url};
 use support::steps::{granted, open, request};
 use support::{Place, Space};
@@ -34,18 +35,68 @@ async fn a_step_of_deep_paths_meets_whoever_holds_above_one_of_them() {
     granted(&backend, &request(two, 4, &wanted)).await;
 }
 
-#[tokio::test]
-async fn nobody_is_held_up_by_a_large_acquisition() {
-    /// Number, second, microseconds, arguments, client, its name.
-    type Command = (u64, u64, u64, Vec<String>, String, String);
-    const IDS: u32 = 100_000;
-    // Every command is kept, with its time.
+/// A server that keeps every command with its time, for `commands`.
+async fn timed() -> (Server, Space) {
     let all = [
         ("slowlog-log-slower-than", "0"),
         ("slowlog-max-len", "100000"),
     ];
     let server = node(&all).await;
     let space = Space::at(&Place::of(url(&server)));
+    (server, space)
+}
+
+/// The time of each command since then, in microseconds.
+fn commands(space: &Space) -> Vec<u64> {
+    /// Number, second, microseconds, arguments, client, its name.
+    type Command = (u64, u64, u64, Vec<String>, String, String);
+    let commands: Vec<Command> = space.raw(redis::cmd("SLOWLOG").arg("GET").arg(-1)).unwrap();
+    commands.iter().map(|command| command.2).collect()
+}
+
+#[tokio::test]
+async fn nobody_is_held_up_by_many_who_have_held_one_key() {
+    const SHARES: u64 = 1_500;
+    let (_server, space) = timed().await;
+    let backend = space.connect().await;
+    let dies = open(&backend, 1).await;
+    for n in 0..SHARES {
+        granted(&backend, &request(dies, n + 1, &["s k"])).await;
+    }
+    let reset = || space.raw::<()>(redis::cmd("SLOWLOG").arg("RESET")).unwrap();
+    reset();
+    let held = Filter::Session(dies);
+    assert_eq!(
+        backend.records(&held, None, 10).await.unwrap().items.len(),
+        1
+    );
+    let listed = *commands(&space).iter().max().unwrap();
+    backend.end(&[dies], End::Close).await.unwrap();
+    reset();
+    let mut removed = 0;
+    loop {
+        let swept = backend.sweep(Sweep::All, 10_000).await.unwrap();
+        removed += swept.removed;
+        if !swept.more {
+            break;
+        }
+    }
+    let swept = *commands(&space).iter().max().unwrap();
+    assert_eq!(removed, usize::try_from(SHARES).unwrap());
+    let left: u32 = space
+        .raw(redis::cmd("ZCARD").arg(space.key("batches")))
+        .unwrap();
+    assert_eq!(left, 0);
+    // Each reading the whole record for every share of it, they take seconds.
+    for (what, longest) in [("the list", listed), ("a sweep", swept)] {
+        assert!(longest < 300_000, "{what} took {longest} µs");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_held_up_by_a_large_acquisition() {
+    const IDS: u32 = 100_000;
+    let (_server, space) = timed().await;
     let backend = space.connect().await;
     let locks = Locks::builder(backend.clone()).build().unwrap();
     let ids = (0..IDS).map(|n| format!("document-{n}"));
@@ -60,14 +111,13 @@ async fn nobody_is_held_up_by_a_large_acquisition() {
         .raw(redis::cmd("HLEN").arg(space.key("records")))
         .unwrap();
     assert_eq!(left, 1, "only the last token");
-    let commands: Vec<Command> = space.raw(redis::cmd("SLOWLOG").arg("GET").arg(-1)).unwrap();
-    let times = || commands.iter().map(|command| command.2);
-    let (longest, together) = (times().max().unwrap(), times().sum::<u64>());
+    let times = commands(&space);
+    let (longest, together): (u64, u64) = (*times.iter().max().unwrap(), times.iter().sum());
     // As one script each, acquiring and sweeping would take about half of it; a machine that stops for a moment adds to one.
     assert!(
         longest < together / 5,
         "one of {} commands took {longest} of {together} µs",
-        commands.len()
+        times.len()
     );
 }
 

@@ -561,6 +561,8 @@ async fn a_full_memory_takes_all_but_openings_and_grants() {
         panic!("it is held");
     };
     assert_eq!(busy.first().holders.len(), 1, "{busy:?}");
+    // Also a program that starts now can do the rest: an operator's, or the next stage of a deployment.
+    let backend = space.connect().await;
     // Who holds something goes on, and whoever is gone goes.
     assert_eq!(
         backend.renew(session, &renewal(1)).await.unwrap(),

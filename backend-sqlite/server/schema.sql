@@ -7,7 +7,7 @@ CREATE TABLE sessions (
     boot       TEXT    NOT NULL, -- the boot that expires_ms counts from
     expires_ms INTEGER NOT NULL,
     life       TEXT    NOT NULL, -- living, abandoned or dead
-    ended_ms   INTEGER,          -- since 1970, for forgetting; no decision about a lock depends on it
+    ended_ms   INTEGER,          -- since 1970: when it ended, for forgetting; while it lives, when it is due, for another boot
     seq        INTEGER NOT NULL,
     over       TEXT    NOT NULL, -- ranges such as 1-4,7-7
     adoption   INTEGER NOT NULL,
@@ -16,7 +16,7 @@ CREATE TABLE sessions (
     notes      TEXT    NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- For a sweep: those that live, which have no end, and the dead, in the order of their ends.
+-- For a sweep: those that live, and the dead, in the order of their ends.
 CREATE INDEX sessions_by_life ON sessions (life, ended_ms);
 
 -- At most one for each session, beside its record so that a renewal does not rewrite it.

@@ -18,7 +18,8 @@
 //! # Its clock
 //!
 //! The machine's time since boot, together with the name of the boot. Nobody can set this clock, and it runs while the
-//! machine sleeps. After a restart every session is due at once. Processes that do not see the same time since boot
+//! machine sleeps. After a restart of the machine the wall clock says what is left of a lease; where that is more than
+//! its TTL, the session is due at once. Processes that do not see the same time since boot
 //! (Linux time namespaces) must not share a file. On other systems than Linux the clock is the wall clock; setting it
 //! forward ends sessions early, and setting it back keeps the locks of dead processes for longer.
 //!

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockcore::backend::Registered;
-use lockcore::backend::rows::{Held, HolderRow, SessionRow, Stored, Strange, Waits};
+use lockcore::backend::rows::{Held, HolderRow, Now, SessionRow, Stored, Strange, Waits};
 use lockcore::{FencingToken, Grant, Intent, Label, Life, Mode, Notes, OwnerId, SessionId, Want};
 use rusqlite::Result;
 use rusqlite::types::ValueRef;
@@ -13,8 +13,31 @@ pub(crate) const APPLICATION: i64 = 0x4c4b_4b50;
 /// The version of the stored shape.
 pub(crate) const VERSION: i64 = 3;
 
-/// Reads the columns of `session_load.sql`. A time of another boot is past.
-pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<SessionRow>> {
+/// The store's time, with the boot that its leases count from.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment<'a> {
+    pub(crate) boot: &'a str,
+    pub(crate) now: Now,
+}
+
+impl Moment<'_> {
+    /// What `ended_ms` says of a session that lives: when it is due by the wall clock, for the next boot.
+    fn date_of(self, due: Duration) -> Duration {
+        self.now.date + due.saturating_sub(self.now.lease)
+    }
+
+    /// When a session of another boot is due that is so by that date. A lease with more left than its TTL was not measured by
+    /// the wall clock as it is now: it is over.
+    fn due_by(self, date: Duration, ttl: Duration) -> Duration {
+        match date.checked_sub(self.now.date) {
+            Some(left) if left <= ttl => self.now.lease + left,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+/// Reads the columns of `session_load.sql`.
+pub(crate) fn session(row: &rusqlite::Row<'_>, at: Moment<'_>) -> Result<Stored<SessionRow>> {
     let values: [ValueRef<'_>; 12] = {
         let mut values = [ValueRef::Null; 12];
         for (at, value) in values.iter_mut().enumerate() {
@@ -37,18 +60,21 @@ pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<Sess
             settled,
             notes,
         ] = values;
+        let time = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
         let (its_boot, expires) = (text(its_boot)?, number(expires)?);
+        let ttl = Duration::from_millis(u64::try_from(number(ttl)?).ok()?);
+        let life = life_of(text(life)?)?;
+        let ended = optional(ended, number)?.map(time);
         Some(SessionRow {
             label: Label::parse(text(label)?).ok()?,
-            ttl: Duration::from_millis(u64::try_from(number(ttl)?).ok()?),
-            due: if its_boot == boot {
-                Duration::from_millis(u64::try_from(expires).unwrap_or(0))
-            } else {
-                Duration::ZERO
+            ttl,
+            due: match (its_boot == at.boot, life, ended) {
+                (true, ..) => time(expires),
+                (false, Life::Living, Some(date)) => at.due_by(date, ttl),
+                (false, ..) => Duration::ZERO,
             },
-            life: life_of(text(life)?)?,
-            ended: optional(ended, number)?
-                .map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))),
+            life,
+            ended: ended.filter(|_| life != Life::Living),
             seq: unsigned(seq)?,
             retired: text(retired)?.parse().ok()?,
             adoption: unsigned(adoption)?,
@@ -64,17 +90,21 @@ pub(crate) fn session(row: &rusqlite::Row<'_>, boot: &str) -> Result<Stored<Sess
 pub(crate) fn with_session<T>(
     id: SessionId,
     row: &SessionRow,
-    boot: &str,
+    at: Moment<'_>,
     with: impl FnOnce(&[&dyn rusqlite::ToSql]) -> T,
 ) -> T {
+    let ended = match row.life {
+        Life::Living => Some(at.date_of(row.due)),
+        Life::Abandoned | Life::Dead => row.ended,
+    };
     with(&[
         &id.get().to_be_bytes(),
         &row.label.as_str(),
         &millis(row.ttl),
-        &boot,
+        &at.boot,
         &millis(row.due),
         &row.life.as_str(),
-        &row.ended.map(millis),
+        &ended.map(millis),
         &row.seq.cast_signed(),
         &row.retired.to_string(),
         &row.adoption.cast_signed(),
@@ -247,7 +277,6 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use lockcore::backend::rows::Now;
     use rusqlite::{Connection, params};
 
     use super::*;
@@ -259,7 +288,14 @@ mod tests {
         conn
     }
 
-    const BOOT: &str = "b";
+    const NOW: Now = Now {
+        lease: Duration::from_secs(1_000),
+        date: Duration::from_secs(5_000_000),
+    };
+    const HERE: Moment<'_> = Moment {
+        boot: "b",
+        now: NOW,
+    };
 
     fn session() -> SessionRow {
         SessionRow {
@@ -285,18 +321,18 @@ mod tests {
         })
     }
 
-    fn load_of(conn: &Connection, id: SessionId, boot: &str) -> Stored<SessionRow> {
+    fn load_at(conn: &Connection, id: SessionId, at: Moment<'_>) -> Stored<SessionRow> {
         let id = [id.get().to_be_bytes()];
-        conn.query_row(sql::SESSION_LOAD, id, |row| super::session(row, boot))
+        conn.query_row(sql::SESSION_LOAD, id, |row| super::session(row, at))
             .unwrap()
     }
 
     fn load(conn: &Connection, id: SessionId) -> Stored<SessionRow> {
-        load_of(conn, id, BOOT)
+        load_at(conn, id, HERE)
     }
 
     fn write(conn: &Connection, statement: &str, id: SessionId, row: &SessionRow) -> usize {
-        with_session(id, row, BOOT, |values| conn.execute(statement, values)).unwrap()
+        with_session(id, row, HERE, |values| conn.execute(statement, values)).unwrap()
     }
 
     fn insert(conn: &Connection, id: SessionId, row: &SessionRow) {
@@ -324,13 +360,44 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_another_boot_is_past() {
+    fn a_lease_goes_on_into_another_boot_by_the_wall_clock() {
         let conn = file();
-        insert(&conn, SessionId::new(1), &session());
-        let Stored::Row(row) = load_of(&conn, SessionId::new(1), "c") else {
-            panic!("it is readable")
+        let id = SessionId::new(1);
+        let living = SessionRow {
+            due: NOW.lease + Duration::from_secs(20),
+            life: Life::Living,
+            ended: None,
+            ..session()
         };
-        assert_eq!(row.due, Duration::ZERO);
+        insert(&conn, id, &living);
+        assert_eq!(load(&conn, id), Stored::Row(living));
+        // The machine has been up for five seconds.
+        let after = |seconds: i64| {
+            let date = NOW.date.as_secs().saturating_add_signed(seconds);
+            let now = Now {
+                lease: Duration::from_secs(5),
+                date: Duration::from_secs(date),
+            };
+            let Stored::Row(row) = load_at(&conn, id, Moment { boot: "c", now }) else {
+                panic!("it is readable")
+            };
+            assert_eq!(row.ended, None);
+            let due = "SELECT count(*) FROM sessions WHERE id IN (";
+            let due = format!("{due}{})", sql::SESSIONS_DUE);
+            let values = params![millis(now.lease), "c", millis(now.date)];
+            let is_due = conn.query_row(&due, values, |row| row.get::<_, i64>(0));
+            assert_eq!(is_due.unwrap() == 1, row.due <= now.lease, "{seconds}");
+            row.due
+        };
+        assert_eq!(after(8), Duration::from_secs(17));
+        assert_eq!(after(20), Duration::from_secs(5), "it is due now");
+        assert_eq!(after(21), Duration::ZERO);
+        // Its TTL is half a minute.
+        assert_eq!(after(-10), Duration::from_secs(35));
+        assert_eq!(after(-11), Duration::ZERO, "the wall clock was set back");
+        conn.execute("UPDATE sessions SET ended_ms = NULL", [])
+            .unwrap();
+        assert_eq!(after(8), Duration::ZERO, "an older program has written it");
     }
 
     #[test]

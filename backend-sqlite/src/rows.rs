@@ -59,21 +59,21 @@ impl Rows for Transaction<'_> {
     }
 
     async fn session(&mut self, id: SessionId) -> Outcome<Stored<SessionRow>> {
-        let boot = self.clock.boot();
+        let at = self.moment();
         let stored = self.first(sql::SESSION_LOAD, [id.get().to_be_bytes()], |row| {
-            record::session(row, boot)
+            record::session(row, at)
         })?;
         Ok(stored.unwrap_or(Stored::Absent))
     }
 
     async fn create_session(&mut self, id: SessionId, row: &SessionRow) -> Outcome<bool> {
         let write = |values: &[&dyn rusqlite::ToSql]| self.execute(sql::SESSION_CREATE, values);
-        Ok(record::with_session(id, row, self.clock.boot(), write)? == 1)
+        Ok(record::with_session(id, row, self.moment(), write)? == 1)
     }
 
     async fn put_session(&mut self, id: SessionId, row: &SessionRow) -> Outcome<()> {
         let write = |values: &[&dyn rusqlite::ToSql]| self.execute(sql::SESSION_PUT, values);
-        record::with_session(id, row, self.clock.boot(), write)?;
+        record::with_session(id, row, self.moment(), write)?;
         Ok(())
     }
 
@@ -101,16 +101,20 @@ impl Rows for Transaction<'_> {
         most: usize,
     ) -> Outcome<Vec<(SessionId, Stored<SessionRow>)>> {
         let after = after.map_or(Vec::new(), |id| id.get().to_be_bytes().to_vec());
-        let boot = self.clock.boot();
+        let at = self.moment();
         let read = self.all(sql::SESSIONS_PAGE, params![after, count(most)], |row| {
             let id = record::session_id(row.get_ref(12)?);
-            Ok(id.zip(Some(record::session(row, boot)?)))
+            Ok(id.zip(Some(record::session(row, at)?)))
         })?;
         Ok(read.into_iter().flatten().collect())
     }
 
     async fn due(&mut self) -> Outcome<Vec<SessionId>> {
-        let values = params![millis(self.now.lease), self.clock.boot()];
+        let values = params![
+            millis(self.now.lease),
+            self.clock.boot(),
+            millis(self.now.date)
+        ];
         let ids = self.all(sql::SESSIONS_DUE, values, |row| {
             Ok(record::session_id(row.get_ref(0)?))
         })?;

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row};
 
 use crate::clock::{Clock, since_1970};
 use crate::error::Outcome;
+use crate::record::Moment;
 
 /// A transaction that has begun.
 pub(crate) struct Transaction<'a> {
@@ -39,6 +40,14 @@ impl<'a> Transaction<'a> {
                 lease,
                 date: since_1970(),
             },
+        }
+    }
+
+    /// The time, with the boot that it counts from.
+    pub(crate) fn moment(&self) -> Moment<'a> {
+        Moment {
+            boot: self.clock.boot(),
+            now: self.now,
         }
     }
 

@@ -6,7 +6,8 @@ mod support;
 use std::time::Duration;
 
 use lockcore::backend::{
-    Adopt, End, Incarnation, Inspect, IntentChange, Opened, Renewed, SessionStore,
+    Adopt, ClaimStore, End, Incarnation, Inspect, IntentChange, Opened, Renewed, SessionStore,
+    Sweep,
 };
 use lockcore::{ErrorKind, Label, Life, Locks, LostReason, Released};
 use support::*;
@@ -71,12 +72,21 @@ async fn renewals_rise_and_reach_the_living_only() {
     assert_eq!(space.count("SELECT count(*) FROM sessions"), 1);
 }
 
+/// A lock that is kept without a process outlives a restart of the machine.
 #[tokio::test]
-async fn a_session_of_another_boot_is_due_at_once() {
+async fn a_session_outlives_the_boot_for_the_rest_of_its_lease() {
     let space = Space::new();
     let backend = space.connect().await;
     let session = open(&backend, 1).await;
-    space.sql("UPDATE sessions SET boot = 'another'");
+    let restarts = "UPDATE sessions SET boot = 'another', expires_ms = 1";
+    space.sql(restarts);
+    let states = backend.end(&[session], End::IfDue).await.unwrap();
+    assert_eq!(states[0].life, Life::Living);
+    backend.sweep(Sweep::All, 10).await.unwrap();
+    let renewed = renew(&backend, session, 1, "", IntentChange::Keep).await;
+    assert_eq!(renewed, Renewed::Living);
+    space.sql(restarts);
+    space.sql("UPDATE sessions SET ended_ms = ended_ms - 1000 * ttl_ms");
     let states = backend.end(&[session], End::IfDue).await.unwrap();
     assert_eq!(states[0].life, Life::Dead);
 }

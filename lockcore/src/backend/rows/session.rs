@@ -9,7 +9,7 @@ use crate::{End, Grant, Label, Life, Notes, Ranges, Renewal, Renewed, SessionId,
 pub struct Now {
     /// By the clock that measures leases, from any origin.
     pub lease: Duration,
-    /// Since 1970: for people, and for forgetting sessions. No decision about a lock depends on it.
+    /// Since 1970: for people, and for forgetting sessions. No rule decides about a lock by it.
     pub date: Duration,
 }
 
