@@ -29,7 +29,7 @@ const RUNS: usize = 3;
 /// What a case that was given up still does on other threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long it takes at most to remove what is left.
+/// How long it takes at most to remove what is left, and then the next one of all that were made.
 const REMOVAL: Duration = Duration::from_secs(60);
 
 /// Does the work of a process of a run, if this is one.
@@ -126,18 +126,13 @@ pub(crate) fn verify(common: &Common, args: &VerifyArgs) -> Result<u8, Failure> 
     });
     // What was given up and is still under way in the background ends here.
     working.shutdown_background();
-    let removed =
-        runtime()?.block_on(async { tokio::time::timeout(REMOVAL, remove(&made, |_| true)).await });
+    let removing = async { tokio::time::timeout(REMOVAL, remove(&made, |_| true)).await };
+    // What cannot be removed here is tried once more, and then it is said why not.
+    let _ = runtime()?.block_on(removing);
     // Connections that are not used any more are no reason to leave something.
     locked(&made).clear();
-    let again = runtime()?
-        .block_on(async { tokio::time::timeout(REMOVAL, deployment.remove_again()).await });
-    let failed = match (removed, again) {
-        (_, Ok(Err(error))) => Some(chain(&error)),
-        (Ok(Err(error)), Err(_)) => Some(chain(&error)),
-        _ => None,
-    };
-    if let Some(why) = failed {
+    let again = runtime()?.block_on(deployment.remove_again(REMOVAL));
+    if let Err(why) = again {
         say(&format!("a namespace could not be removed: {why}"));
     }
     report.left = deployment.left();

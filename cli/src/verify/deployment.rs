@@ -1,11 +1,19 @@
 //! [`Deployment`]: the store of a URL as the conformance kit sees it, with a namespace of its own for each case.
 
 use std::error::Error;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt as _};
 use lockcore_conformance::{BoxError, Fixture, Space};
 use lockkeeper::{LockBackend, LockKey, Scratch, SessionId, async_trait};
+use tokio::time::{Instant, timeout_at};
+
+use crate::failure::chain;
+
+/// So many namespaces are removed at once.
+const REMOVED_AT_ONCE: usize = 8;
 
 /// The store of a URL.
 pub(super) struct Deployment {
@@ -52,22 +60,46 @@ impl Deployment {
         })
     }
 
-    /// Removes all namespaces for good, once nothing uses them any more: a late request may have made one anew.
-    pub(super) async fn remove_again(&self) -> Result<(), lockkeeper::ConnectError> {
-        let mut failed = Ok(());
+    /// Removes all namespaces for good, once nothing uses them any more: a late request may have made one anew. Goes on until
+    /// none has been removed for `patience`. The failure is a text for people.
+    pub(super) async fn remove_again(&self, patience: Duration) -> Result<(), String> {
         let ever = locked(&self.ever).clone();
-        for (name, url) in ever {
-            match lockkeeper::remove(&url).await {
-                Ok(_) => locked(&self.ever).retain(|it| it.0 != name),
-                Err(error) => failed = Err(error),
-            }
-        }
-        failed
+        let remove = async |url: String| match lockkeeper::remove(&url).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(chain(&error)),
+        };
+        let gone = |name: &str| locked(&self.ever).retain(|it| it.0 != name);
+        remove_each(ever, remove, gone, patience).await
     }
 
     /// Those of which it is not known that they are gone.
     pub(super) fn left(&self) -> Vec<String> {
         locked(&self.ever).iter().map(|it| it.0.clone()).collect()
+    }
+}
+
+/// Removes namespaces by their names and URLs, some at once: each is a client of its own, and there may be hundreds.
+async fn remove_each(
+    those: Vec<(String, String)>,
+    remove: impl AsyncFn(String) -> Result<(), String>,
+    gone: impl Fn(&str),
+    patience: Duration,
+) -> Result<(), String> {
+    let remove = &remove;
+    let removals = those.into_iter();
+    let removals = removals.map(|(name, url)| async move { (name, remove(url).await) });
+    let mut removals = pin!(stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE));
+    let (mut failed, mut until) = (Ok(()), Instant::now() + patience);
+    loop {
+        match timeout_at(until, removals.next()).await {
+            Ok(Some((name, Ok(())))) => {
+                gone(&name);
+                until = Instant::now() + patience;
+            }
+            Ok(Some((_, Err(why)))) => failed = Err(why),
+            Ok(None) => return failed,
+            Err(_) => return failed.and(Err(format!("none was removed for {patience:?}"))),
+        }
     }
 }
 
@@ -188,11 +220,39 @@ fn clock_skew(url: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::pin;
-
     use futures_util::poll;
+    use tokio::time::sleep;
 
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    /// Each case of the kit has made one.
+    #[tokio::test]
+    async fn hundreds_of_namespaces_are_removed_however_long_it_takes() {
+        let those = |number: u32| (0..number).map(|n| (n.to_string(), n.to_string()));
+        let patience = Duration::from_millis(500);
+        let left = Mutex::new((0..200).map(|n| n.to_string()).collect::<Vec<_>>());
+        let gone = |name: &str| locked(&left).retain(|it| it != name);
+        let begun = Instant::now();
+        let slow = async |_| {
+            // It takes the store so long.
+            sleep(Duration::from_millis(50)).await;
+            Ok(())
+        };
+        let removed = remove_each(those(200).collect(), slow, gone, patience).await;
+        assert_eq!(removed, Ok(()));
+        assert!(begun.elapsed() > patience && locked(&left).is_empty());
+        let dead = async |_| std::future::pending().await;
+        let failed = remove_each(those(200).collect(), dead, gone, patience).await;
+        assert_eq!(failed, Err("none was removed for 500ms".to_owned()));
+        let refused = async |url: String| match &*url {
+            "7" => Err("refused".to_owned()),
+            _ => Ok(()),
+        };
+        let failed = remove_each(those(20).collect(), refused, gone, patience).await;
+        assert_eq!(failed, Err("refused".to_owned()));
+    }
 
     #[tokio::test]
     async fn what_a_late_request_has_made_anew_is_removed() {
@@ -208,7 +268,7 @@ mod tests {
         assert_ne!(files(), 0, "it is made anew");
         assert_eq!(deployment.left().len(), 1);
         drop(late);
-        deployment.remove_again().await.unwrap();
+        deployment.remove_again(PATIENCE).await.unwrap();
         assert_eq!(files(), 0);
         assert_eq!(deployment.left(), [""; 0]);
     }
@@ -226,7 +286,7 @@ mod tests {
             }
         }
         assert_eq!(deployment.left().len(), 1);
-        deployment.remove_again().await.unwrap();
+        deployment.remove_again(PATIENCE).await.unwrap();
         assert_eq!(deployment.left(), [""; 0]);
         // Where none can be made there is nothing to remove.
         let nowhere = Deployment::new("sqlite:/nowhere/locks.db", Made::default());

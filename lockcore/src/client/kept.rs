@@ -209,11 +209,15 @@ impl Locks {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lock released, as it was, or held for the store's shortest TTL.
+    /// Dropping the future leaves the lock released, as it was, or held for the store's
+    /// shortest TTL and twice the client's patience.
     pub async fn release_kept(&self, kept: &Kept) -> std::result::Result<KeptState, KeepError> {
         let core = &*self.core;
-        // This tells that it was held; the close does not. Without the close it soon ends by itself.
-        let state = renewed(core, kept, core.info.min_ttl.max(MIN_TTL)).await?;
+        // This tells that it was held; the close does not. Without the close it ends by itself, and not while this is asked
+        // again because an answer was lost.
+        let shortest = core.info.min_ttl.max(MIN_TTL);
+        let ttl = shortest.saturating_add(core.config.patience.saturating_mul(2));
+        let state = renewed(core, kept, ttl.min(core.info.max_ttl).min(MAX_TTL)).await?;
         if state == KeptState::Held {
             close(core, kept).await?;
         }

@@ -95,6 +95,10 @@ impl Keeper {
                     return Ok(Left::NotHeld);
                 }
                 Ok(Renewed::Moved(incarnation)) => self.moving = Some(incarnation),
+                // The lease may be as long as is left of it, and an earlier copy of this have made it so.
+                Ok(Renewed::Dead | Renewed::Forgotten) if failures > 0 => {
+                    return Err(no_lease(&self.core));
+                }
                 Ok(Renewed::Dead | Renewed::Forgotten) => return Ok(Left::NotHeld),
                 // An earlier copy may have been executed; its answer does not come any more.
                 Ok(_) | Err(_) => {
@@ -198,12 +202,18 @@ pub(super) async fn close_in_time(core: &Core, session: &Session, due: Instant) 
 fn no_lease(core: &Core) -> Error {
     let what =
         "the last renewal was not acknowledged in time: whether the lock is kept is not known";
-    Error::new(
-        ErrorKind::Indeterminate,
-        core.info.name,
-        Operation::Renew,
-        what,
-    )
+    in_doubt(core, Operation::Renew, what)
+}
+
+/// The same, of the renewal that was to remove the intent of a change that is done.
+pub(super) fn left_in_doubt(core: &Core) -> Error {
+    let what = "no answer came before the end of the lease: whether the intent is removed, and the lock was held until the \
+                change was done, is not known";
+    in_doubt(core, Operation::Release, what)
+}
+
+fn in_doubt(core: &Core, operation: Operation, what: &'static str) -> Error {
+    Error::new(ErrorKind::Indeterminate, core.info.name, operation, what)
 }
 
 /// A TTL in milliseconds, as stores take it, and no shorter.

@@ -18,6 +18,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use self::ends::left_in_doubt;
 use self::renewals::{InFlight, answered, goes_on};
 use crate::client::clock::{self, now};
 use crate::client::core::{Alive, Core, Late};
@@ -26,7 +27,7 @@ use crate::client::news::News;
 use crate::client::order::{GiveUp, Keep, Order, Release, Released};
 use crate::client::session::{Handle, Session};
 use crate::client::{deadline::Deadline, task};
-use crate::{Incarnation, IntentChange, Note, Result, SessionId, Sweep};
+use crate::{Incarnation, IntentChange, LostReason, Note, Result, SessionId, Sweep};
 
 pub(crate) use self::ends::whole_milliseconds;
 pub(crate) use self::releases::release_each;
@@ -42,6 +43,8 @@ const ONE_SWEEPS_OF: u32 = 32;
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
 /// The most requests of a sweep.
 const SWEEP_REQUESTS: usize = 4;
+/// How long a sweep goes on at most when the session is closed.
+const SWEEP_ENDS: Duration = Duration::from_millis(500);
 
 /// The result of something that the keeper had under way.
 enum Done {
@@ -102,6 +105,8 @@ pub(crate) struct Keeper {
     unclosed: bool,
     /// The session is to be left.
     keep: Option<Keep>,
+    /// Removes what is not live. It may end anywhere, so nobody waits for it for long.
+    sweeping: Option<BoxFuture<'static, ()>>,
     /// Records that are not live may be left.
     unswept: bool,
     next_own_sweep: Instant,
@@ -148,6 +153,7 @@ pub(crate) fn keep(
         adopted: Vec::new(),
         unclosed: false,
         keep: None,
+        sweeping: None,
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
@@ -199,6 +205,7 @@ impl Keeper {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done),
+                () = ends(&mut self.sweeping) => {}
                 () = self.news.arrive() => self.next = clock::now(),
                 order = self.orders.recv(), if handles => match order {
                     Some(order) => self.order(order),
@@ -222,6 +229,8 @@ impl Keeper {
             () = self.close() => {}
             () = goes_on(renewal) => {}
         }
+        // One that has begun does something where all programs are short.
+        let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut self.sweeping)).await;
     }
 
     /// Tells the program if this task had something to do at `due`, and ran much later. The machine's sleep does not
@@ -301,9 +310,14 @@ impl Keeper {
         // Nobody renews it any more.
         self.doubts.clear();
         self.adopted.clear();
-        // Nothing is released: the intent may be registered, and it always has its locks.
+        // Nothing is released: the intent may be registered, and it always has its locks. Where no renewal got through, the
+        // store has not said that they are lost.
+        let in_time = self.session.why() != Some(LostReason::Deadline);
         for release in std::mem::take(&mut self.after_intent) {
-            release.answer(Ok(Released::NotHeld));
+            release.answer(match in_time {
+                true => Ok(Released::NotHeld),
+                false => Err(left_in_doubt(&self.core)),
+            });
         }
     }
 
@@ -348,7 +362,7 @@ impl Keeper {
 
     fn sweep_if_it_is_time(&mut self, now: Instant) {
         let own = self.unswept && now >= self.next_own_sweep;
-        if !own && now < self.next_namespace_sweep {
+        if self.sweeping.is_some() || !own && now < self.next_namespace_sweep {
             return;
         }
         let which = if own {
@@ -369,16 +383,24 @@ impl Keeper {
     fn sweep(&mut self, which: Sweep) {
         let backend = Arc::clone(&self.core.backend);
         let limit = self.core.info.sweep_limit;
-        self.work.push(Box::pin(async move {
+        self.sweeping = Some(Box::pin(async move {
             for _ in 0..SWEEP_REQUESTS {
                 let swept = backend.sweep(which, limit).await;
                 if !swept.is_ok_and(|swept| swept.more) {
                     break;
                 }
             }
-            Done::Other
         }));
     }
+}
+
+/// Resolves when the sweep has ended; never, if there is none.
+async fn ends(sweeping: &mut Option<BoxFuture<'static, ()>>) {
+    match sweeping {
+        Some(sweep) => sweep.await,
+        None => std::future::pending().await,
+    }
+    *sweeping = None;
 }
 
 impl Drop for Keeper {

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use futures_util::future::FutureExt as _;
 
 use super::ends::close;
 use super::{Done, Keeper};
@@ -124,22 +127,33 @@ pub(crate) async fn release_each(
             session: session.id,
             n: *n,
         };
-        let mut copies = 0;
+        // An earlier copy may have been executed.
+        let doubted = AtomicBool::new(false);
         let send = || {
-            copies += 1;
-            core.backend.release(grant, &claims[range.clone()])
+            let sent = core.backend.release(grant, &claims[range.clone()]);
+            let doubted = &doubted;
+            let sent = async move {
+                let answer = sent.await;
+                let failed = answer.as_ref().err();
+                if failed.is_some_and(|error| !error.is_certainly_without_effect()) {
+                    doubted.store(true, Ordering::Relaxed);
+                }
+                answer
+            };
+            sent.boxed()
         };
         let stood = until_answered(core, || !session.is_dead(), send).await?;
-        all = all.and(released(core, session, stood, copies == 1).await);
+        let once = !doubted.load(Ordering::Relaxed);
+        all = all.and(released(core, session, stood, once).await);
     }
     Ok(all)
 }
 
-/// The meaning of the answer to the last copy of one grant's release. If the grant is absent and the session dead, it
-/// was lost with the session; otherwise another copy may have released it.
+/// The meaning of the answer to the last copy of one grant's release. If the grant is absent, an earlier copy may have released
+/// it. Where there was none, but the server may have sent it twice, the grant was lost with the session if that is dead.
 async fn released(core: &Core, session: &Session, stood: Stood, once: bool) -> Released {
     match Released::of(stood, once && !core.info.repeats) {
-        Released::Unknown => {
+        Released::Unknown if once => {
             let states = core.backend.end(&[session.id], End::IfDue).await;
             let is_dead = |states: Vec<SessionState>| {
                 let lives = |state: &SessionState| state.life == Life::Living;

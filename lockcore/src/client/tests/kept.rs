@@ -303,6 +303,46 @@ async fn a_lost_answer_is_asked_for_again() {
     assert!(is_free(&other, "g").await);
 }
 
+/// Of the next renewal that changes the TTL the answer is lost, and that is told only when so short a lease is over and somebody
+/// else has the lock.
+fn loses_the_next_answer(spy: &Spy) {
+    let mut lost = 0;
+    spy.decide(move |call| match call {
+        Call::Renew(_, renewal) if renewal.ttl.is_some() && lost == 0 => {
+            lost += 1;
+            Fate::AnswerLostAfter(5 * SECOND)
+        }
+        _ => Fate::Answered,
+    });
+}
+
+async fn has_it_next(other: &Locks) {
+    let next = other.lock("g").wait(60 * SECOND).acquire().await.unwrap();
+    assert_eq!(next.release().await.unwrap(), Released::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_whose_answer_is_lost_finds_the_lock_held() {
+    let (spy, one, other) = spy();
+    let kept = keep(&one, "g", HOUR).await;
+    loses_the_next_answer(&spy);
+    let (released, ()) = tokio::join!(one.release_kept(&kept), has_it_next(&other));
+    assert_eq!(released.unwrap(), KeptState::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whether_a_lock_was_kept_is_not_known_if_it_is_over_before_that_is_answered() {
+    let (spy, one, other) = spy();
+    let guard = one.lock("g").own_session().acquire().await.unwrap();
+    loses_the_next_answer(&spy);
+    let (kept, ()) = tokio::join!(guard.keep_for(2 * SECOND), has_it_next(&other));
+    let unknown = match kept.unwrap_err() {
+        KeepError::Store(error) => error,
+        known => panic!("{known}"),
+    };
+    assert_eq!(unknown.kind(), ErrorKind::Indeterminate, "{unknown}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_fails_keeps_nobody_waiting() {
     let (spy, one, other) = spy();

@@ -106,6 +106,33 @@ async fn of_a_release_whose_answer_was_lost_nobody_knows() {
     }
 }
 
+/// Nor where the lease has ended before the next copy is answered: the first one may have found it held.
+#[tokio::test(start_paused = true)]
+async fn of_a_release_whose_answer_was_lost_nobody_knows_also_of_a_session_that_is_over() {
+    for store in stores() {
+        let spy = Spy::new(Arc::clone(&store));
+        let guard = hold(&spy, "plain").await;
+        let session = guard.session();
+        let mut lost = 0;
+        spy.decide(move |call| match call {
+            Call::Release(_) if lost == 0 => {
+                lost += 1;
+                Fate::AnswerLost
+            }
+            _ => Fate::Answered,
+        });
+        let over = async {
+            while spy.count(releases) == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+            // As if its lease had ended.
+            store.end(&[session], End::Close).await.unwrap();
+        };
+        let (released, ()) = tokio::join!(guard.release(), over);
+        assert_eq!(released.unwrap(), Released::Unknown);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_a_release_that_failed_before_it_was_executed_the_next_copy_knows() {
     for store in stores() {

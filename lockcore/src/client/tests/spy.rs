@@ -76,6 +76,8 @@ pub(super) enum Fate {
     InTurn(Duration),
     /// It is executed, and its outcome stays unknown.
     AnswerLost,
+    /// The same, which is told so much later.
+    AnswerLostAfter(Duration),
     /// What acquires is executed up to there, in steps of the runtime, and one more at [`Spy::deliver`]; its outcome
     /// stays unknown.
     Kept(usize),
@@ -263,6 +265,11 @@ impl Spy {
             }
             Fate::AnswerLost => {
                 execute.await?;
+                Err(error(ErrorKind::Indeterminate))
+            }
+            Fate::AnswerLostAfter(time) => {
+                execute.await?;
+                sleep(time).await;
                 Err(error(ErrorKind::Indeterminate))
             }
             Fate::Fails(kind) => {
