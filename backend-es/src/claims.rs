@@ -149,6 +149,14 @@ impl ByRecord for Records<'_> {
     fn holder(key: &LockKey, held: &Held, state: Option<&SessionState>) -> Holder {
         held.holder(key, state)
     }
+
+    fn was_refused(failure: &Failure) -> bool {
+        let Failure::InPart(last) = failure else {
+            return false;
+        };
+        let error = last.copy().into_error(Operation::Acquire);
+        error.is_certainly_without_effect()
+    }
 }
 
 impl EsBackend {

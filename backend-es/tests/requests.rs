@@ -61,6 +61,8 @@ struct Recorder {
 struct OnTheWay {
     asked: Mutex<Vec<Asked>>,
     held: Mutex<Option<Held>>,
+    /// The next request with this in its body is refused, as by a server that is busy.
+    refused: Mutex<Option<&'static str>>,
     /// Larger bodies are refused, as a proxy does.
     limit: AtomicUsize,
     /// Each request has a connection of its own.
@@ -74,6 +76,7 @@ impl Recorder {
         let on_the_way = Arc::new(OnTheWay {
             asked: Mutex::default(),
             held: Mutex::default(),
+            refused: Mutex::default(),
             limit: AtomicUsize::new(usize::MAX),
             closes: AtomicBool::new(false),
         });
@@ -156,7 +159,14 @@ async fn pass_on(mut stream: TcpStream, on_the_way: Arc<OnTheWay>) {
             "POST" => Method::Post,
             other => panic!("{other}"),
         };
-        let (status, answer) = if body.len() > on_the_way.limit.load(Ordering::Relaxed) {
+        let refused = {
+            let mut refuses = on_the_way.refused.lock().unwrap();
+            refuses.take_if(|with| body.contains(*with)).is_some()
+        };
+        let (status, answer) = if refused {
+            let cause = r#"{"type":"es_rejected_execution_exception","reason":"busy"}"#;
+            (429, format!(r#"{{"status":429,"error":{cause}}}"#))
+        } else if body.len() > on_the_way.limit.load(Ordering::Relaxed) {
             (413, "<html>Request Entity Too Large</html>".to_owned())
         } else {
             raw_text(method, &target, body).await
@@ -684,6 +694,32 @@ async fn a_hand_over_in_line_takes_few_requests() {
         .filter(|it| it.what.ends_with("/_mget"))
         .count();
     assert!(looks <= 12 * hand_overs, "{looks} for {hand_overs}");
+}
+
+/// Of who waits for several records, some requests decide nothing.
+#[tokio::test]
+async fn who_stands_in_line_keeps_its_place_though_a_request_is_refused() {
+    for (first, refuses) in [("write /a/b", "if_due"), ("write /a/b/c", r#""ids""#)] {
+        let (space, recorder) = (Space::new(), Recorder::new().await);
+        let backend = recorder.backend(&space).await;
+        let holds = open(&backend, 1).await;
+        let (one, two) = (open(&backend, 2).await, open(&backend, 3).await);
+        let held = request(holds, 1, &["write /a/b"]);
+        granted(&backend, &held).await;
+        let one = request(one, 1, &[first]).waiting();
+        refused(&backend, &one).await;
+        let two = request(two, 1, &["write /a/b"]).waiting();
+        for asks in [&one, &two] {
+            refused(&backend, asks).await;
+            *recorder.on_the_way.refused.lock().unwrap() = Some(refuses);
+            refused(&backend, asks).await;
+            let left = recorder.on_the_way.refused.lock().unwrap().take();
+            assert!(left.is_none() || asks.grant == one.grant, "{refuses}");
+        }
+        backend.release(held.grant, &held.claims).await.unwrap();
+        refused(&backend, &two).await;
+        granted(&backend, &one).await;
+    }
 }
 
 /// Each asks about twice a second, whether it is next or the last.

@@ -462,6 +462,11 @@ pub trait ByRecord: Sync {
 
     /// One in the way, with what is known of its session.
     fn holder(key: &LockKey, held: &Self::Held, state: Option<&SessionState>) -> Holder;
+
+    /// Whether the request that failed last had certainly no effect, whatever was written before it. `false` if that is not known.
+    fn was_refused(_failure: &Self::Failure) -> bool {
+        false
+    }
 }
 
 /// One batch: tries, ends the sessions in the way that are due, and tries again, past those that are not live, until the
@@ -481,7 +486,18 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
             Tried::Met(records) => records,
         };
         let mut met = met_in(&needed, &records, &aside);
-        let states = store.end_due(&Judged::to_end(request, &met)).await?;
+        let states = match store.end_due(&Judged::to_end(request, &met)).await {
+            // It stands in line, and keeps its place.
+            Err(failure) if stands_in_line(request) && S::was_refused(&failure) => {
+                return Ok(Acquired::Busy(busy::<S>(
+                    request,
+                    &met,
+                    &judged,
+                    &BTreeSet::new(),
+                )));
+            }
+            states => states?,
+        };
         match judged.learn(request, &met, states) {
             Verdict::Void => return Ok(Acquired::Void),
             Verdict::Again => {
@@ -508,7 +524,11 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
                 judged: &mut judged,
                 limit: line_limit(&request.claims[0]),
             };
-            let examined = line.examined(request, &met).await?;
+            let examined = match line.examined(request, &met).await {
+                // Nobody is known to go.
+                Err(failure) if S::was_refused(&failure) => Default::default(),
+                examined => examined?,
+            };
             let mut passed = examined.1;
             may_go = examined.0;
             let removes = passed.iter().any(|(_, past)| past.waiting.may_go);
@@ -527,16 +547,25 @@ pub async fn acquire<S: ByRecord>(store: &S, request: &Acquire) -> Result<Acquir
                 continue;
             }
         }
-        let busy = refusal(request, &met, |key, held| {
-            let state = held.grant().and_then(|it| judged.state(it));
-            let mut holder = S::holder(key, held, state);
-            if let Some(waiting) = &mut holder.waiting {
-                waiting.may_go = held.grant().is_some_and(|it| may_go.contains(&it));
-            }
-            holder
-        });
-        return Ok(Acquired::Busy(busy));
+        return Ok(Acquired::Busy(busy::<S>(request, &met, &judged, &may_go)));
     }
+}
+
+/// The refusal by those that were met, of which some waiters may go.
+fn busy<S: ByRecord>(
+    request: &Acquire,
+    met: &Met<S::Held>,
+    judged: &Judged,
+    may_go: &BTreeSet<Grant>,
+) -> Busy {
+    refusal(request, met, |key, held| {
+        let state = held.grant().and_then(|it| judged.state(it));
+        let mut holder = S::holder(key, held, state);
+        if let Some(waiting) = &mut holder.waiting {
+            waiting.may_go = held.grant().is_some_and(|it| may_go.contains(&it));
+        }
+        holder
+    })
 }
 
 /// Who is in the way in the records that were refused.
