@@ -23,10 +23,7 @@ pub(crate) const LIMIT: usize = 1_000_000;
 impl EsBackend {
     pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {
         if limit == 0 {
-            return Ok(Swept {
-                removed: 0,
-                more: true,
-            });
+            return Ok(Swept::new(0, true));
         }
         let refreshed = self.refreshed().await?;
         match which {
@@ -42,10 +39,7 @@ impl EsBackend {
     /// Removes what a session has left. The index is refreshed.
     async fn sweep_session(&self, state: &SessionState, limit: usize) -> Outcome<Swept> {
         let session = state.session;
-        let more = |removed| Swept {
-            removed,
-            more: true,
-        };
+        let more = |removed| Swept::new(removed, true);
         let mut removed = 0;
         let mut after: Option<Vec<Value>> = None;
         loop {
@@ -87,10 +81,7 @@ impl EsBackend {
                 }
             }
         }
-        Ok(Swept {
-            removed,
-            more: false,
-        })
+        Ok(Swept::new(removed, false))
     }
 
     /// Some of the records that have grants of a session; of a dead one's, those that others may hold with it.
@@ -141,11 +132,12 @@ impl EsBackend {
     /// Removes what any session has left, then what is left of sessions. The index is refreshed.
     async fn sweep_all(&self, limit: usize) -> Outcome<Swept> {
         self.end_due().await?;
-        let mut removed = 0;
+        let (mut removed, mut looked_at) = (0, 0);
         let mut after = Value::Null;
         loop {
             let (sessions, next) = self.sessions_that_hold(&after).await?;
             let states = self.end_sessions(&sessions, End::IfDue).await?;
+            looked_at += states.len();
             // Of the others everything is live.
             let left =
                 |state: &&SessionState| state.life != Life::Living || !state.retired.is_empty();
@@ -153,10 +145,7 @@ impl EsBackend {
                 let swept = self.sweep_session(state, limit - removed).await?;
                 removed += swept.removed;
                 if removed >= limit || swept.more {
-                    return Ok(Swept {
-                        removed,
-                        more: true,
-                    });
+                    return Ok(Swept::new(removed, true));
                 }
             }
             match next {
@@ -171,11 +160,9 @@ impl EsBackend {
             false => 0,
         };
         removed += forgotten;
-        Ok(Swept {
-            removed,
-            // Of either there is one page at a time.
-            more: removed >= limit || payloads.max(forgotten) >= PAGE,
-        })
+        // Of either there is one page at a time.
+        let more = removed >= limit || payloads.max(forgotten) >= PAGE;
+        Ok(Swept::new(removed, more).of_sessions(looked_at))
     }
 
     /// Ends every session that is due.

@@ -27,7 +27,7 @@ use crate::txn::{get, nobody, not_since, present};
 /// So many bytes has what removes a holder beside its name, which is there three times: whether the batch is taken or not.
 const BESIDE_A_NAME: usize = 64;
 /// So many operations has what removes one where somebody has come meanwhile: they count beside all others.
-const CLEARED: usize = 1;
+pub(crate) const CLEARED: usize = 1;
 /// How often a batch is taken past those who do not count before it gives way to those who are quicker.
 const ATTEMPTS: usize = 64;
 

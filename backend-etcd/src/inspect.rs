@@ -13,8 +13,11 @@ use crate::EtcdBackend;
 use crate::error::found;
 use crate::pages::Groups;
 use crate::record::{Classes, Held, Session};
+use crate::states::States;
 use crate::txn::not_since;
 
+/// The sessions of so many keys are looked up together.
+const KEYS: usize = 256;
 /// So many leases are asked for at a time.
 const LEASES_AT_ONCE: usize = 16;
 
@@ -38,16 +41,33 @@ impl Inspect for EtcdBackend {
         }
         let of = |names: &crate::record::Names, name: &[u8]| Some(names.read_holder(name)?.0);
         let mut records = Groups::new(self.way(Operation::Inspect), range, of);
-        let mut items = Vec::new();
-        while let Some((key, pairs)) = records.next().await? {
-            let held = self.held(&key, &pairs);
-            items.extend(self.shown(&key, &pairs, held, filter).await?);
-            if items.len() >= limit.max(1) {
-                let next = Some(key.to_string());
-                return Ok(Page { items, next });
+        let (mut items, mut states) = (Vec::new(), States::new());
+        loop {
+            // The sessions of many keys are looked up together.
+            let mut some = Vec::new();
+            while some.len() < KEYS
+                && let Some((key, pairs)) = records.next().await?
+            {
+                let held = self.held(&key, &pairs);
+                let grants = held.iter().filter_map(Held::grant);
+                if names_one_of(filter, grants) {
+                    some.push((key, pairs, held));
+                }
+            }
+            let ends = some.len() < KEYS;
+            let all = some.iter().flat_map(|(.., held)| held);
+            self.learn(all, &mut states).await?;
+            for (key, pairs, held) in some {
+                items.extend(shown(&key, &pairs, held, filter, &states));
+                if items.len() >= limit.max(1) {
+                    let next = Some(key.to_string());
+                    return Ok(Page { items, next });
+                }
+            }
+            if ends {
+                return Ok(Page { items, next: None });
             }
         }
-        Ok(Page { items, next: None })
     }
 
     async fn sessions(&self, from: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
@@ -71,7 +91,7 @@ impl Inspect for EtcdBackend {
         Ok(Page { items, next: None })
     }
 
-    /// In whole seconds. It takes one request for each session.
+    /// In whole seconds. It takes two requests for each session.
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         let left = sessions.iter().copied().map(|id| self.left_of(id));
         stream::iter(left)
@@ -117,11 +137,19 @@ impl EtcdBackend {
         let held = self.held(key, &all.pairs);
         let own = held.iter().filter(|held| held.key == *key).count();
         let filter = Filter::Key(key.clone());
-        let shown = self.shown(key, &all.pairs[..own], held, &filter).await?;
+        let mut states = States::new();
+        self.learn(held.iter(), &mut states).await?;
+        let shown = shown(key, &all.pairs[..own], held, &filter, &states);
         Ok(Page {
             items: shown.into_iter().collect(),
             next: None,
         })
+    }
+
+    async fn learn(&self, held: impl Iterator<Item = &Held>, states: &mut States) -> Result<()> {
+        let sessions = held.filter_map(Held::grant).map(|grant| grant.session);
+        let way = self.way(Operation::Inspect);
+        way.learn(sessions, states).await
     }
 
     /// Who stands in a range; what has no name of a holder holds that key.
@@ -129,42 +157,44 @@ impl EtcdBackend {
         let read = |pair| Held::read(&self.link.names, key, pair);
         pairs.iter().map(read).collect()
     }
+}
 
-    /// The record of a key with those who count, if the one who is asked about is among them.
-    async fn shown(
-        &self,
-        key: &LockKey,
-        own: &[KeyValue],
-        mut held: Vec<Held>,
-        filter: &Filter,
-    ) -> Result<Option<Record>> {
-        let grants = held.iter().filter_map(Held::grant);
-        let way = self.way(Operation::Inspect);
-        let states = way.peek(grants.map(|grant| grant.session)).await?;
-        let state = |grant: Grant| states.get(&grant.session);
-        held.retain(|held| {
-            let counts = |grant| state(grant).is_some_and(|state| held.is_live(state));
-            held.grant().is_none_or(counts)
-        });
-        // Of many some are listed: first those who hold it, then those who wait, in their order.
-        held.sort_by_key(Held::place);
-        if let Filter::Session(session) = filter {
-            let mut grants = held.iter().filter_map(Held::grant);
-            if !grants.any(|grant| grant.session == *session) {
-                return Ok(None);
-            }
-        }
-        let mut listed = Listed::default();
-        for held in &held {
-            let state = held.grant().and_then(state);
-            let place = if held.key == *key {
-                Place::Key
-            } else {
-                Place::Below
-            };
-            listed.add(held.holder(key, place.seen(held.mode()), state));
-        }
-        Ok(listed.record(key, version(own)))
+/// The record of a key with those who count, if the one who is asked about is among them.
+fn shown(
+    key: &LockKey,
+    own: &[KeyValue],
+    mut held: Vec<Held>,
+    filter: &Filter,
+    states: &States,
+) -> Option<Record> {
+    let state = |grant: Grant| states.get(&grant.session).and_then(Option::as_ref);
+    held.retain(|held| {
+        let counts = |grant| state(grant).is_some_and(|state| held.is_live(state));
+        held.grant().is_none_or(counts)
+    });
+    // Of many some are listed: first those who hold it, then those who wait, in their order.
+    held.sort_by_key(Held::place);
+    if !names_one_of(filter, held.iter().filter_map(Held::grant)) {
+        return None;
+    }
+    let mut listed = Listed::default();
+    for held in &held {
+        let state = held.grant().and_then(state);
+        let place = if held.key == *key {
+            Place::Key
+        } else {
+            Place::Below
+        };
+        listed.add(held.holder(key, place.seen(held.mode()), state));
+    }
+    listed.record(key, version(own))
+}
+
+/// Whether the filter asks for everybody, or for one of these.
+fn names_one_of(filter: &Filter, mut grants: impl Iterator<Item = Grant>) -> bool {
+    match filter {
+        Filter::Session(session) => grants.any(|grant| grant.session == *session),
+        Filter::Key(_) | Filter::Prefix(_) => true,
     }
 }
 

@@ -13,7 +13,7 @@ use lockcore::limits::{MAX_LISTED, MAX_WAITERS};
 use lockcore::{Claim, Grant, Mode, Operation, OwnerId, Result, SessionId, Waiting, Want};
 
 use crate::EtcdBackend;
-use crate::claims::{looks, not_over, stands};
+use crate::claims::{CLEARED, looks, not_over, stands};
 use crate::config::OVERHEAD;
 use crate::judging::{
     FIRST_LOOK, InTheWay, Judgement, Learnt, Look, Meeting, Own, View, busy, in_the_way_of,
@@ -176,7 +176,7 @@ impl EtcdBackend {
     /// So many comparisons fit into the transaction of a batch beside those that it always has.
     fn room(&self, met: Meeting<'_>) -> usize {
         let most = self.link.config.operations;
-        most.saturating_sub(met.looks.len() + OVERHEAD)
+        most.saturating_sub(met.looks.len() + OVERHEAD + CLEARED)
     }
 
     /// What is written beside a holder where nobody who counts is in the way, but for those who are passed.

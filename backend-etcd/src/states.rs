@@ -11,6 +11,9 @@ use crate::txn::{Found, Way, get, nobody};
 /// So many sessions are asked about, or ended by two operations each and one more, in one request: any `txn_ops` takes them.
 pub(crate) const SESSIONS_PER_REQUEST: usize = 33;
 
+/// What is known of sessions; of those that have no record, that they have none.
+pub(crate) type States = BTreeMap<SessionId, Option<SessionState>>;
+
 impl Way<'_> {
     /// Sessions as they are; one that was never opened never will be.
     pub(crate) async fn look_at(self, sessions: &[SessionId]) -> Result<Vec<SessionState>> {
@@ -63,6 +66,18 @@ impl Way<'_> {
             }
         }
         Ok(states)
+    }
+
+    /// Looks up what is not known yet of sessions; what has no record is known to have none.
+    pub(crate) async fn learn(
+        self,
+        sessions: impl Iterator<Item = SessionId>,
+        known: &mut States,
+    ) -> Result<()> {
+        let new: BTreeSet<SessionId> = sessions.filter(|id| !known.contains_key(id)).collect();
+        let mut found = self.peek(new.iter().copied()).await?;
+        known.extend(new.into_iter().map(|id| (id, found.remove(&id))));
+        Ok(())
     }
 
     /// The keys of some sessions, at one moment.

@@ -10,10 +10,10 @@ use crate::claims::removal;
 use crate::line::quits;
 use crate::pages::{PAGE, after};
 use crate::record::{Batch, SHARED, Session, read_batch};
-use crate::states::SESSIONS_PER_REQUEST;
-use crate::txn::{absent, present};
+use crate::states::{SESSIONS_PER_REQUEST, States};
+use crate::txn::{absent, keys, present};
 
-/// So many batches are looked at in one request: each may have a thousand bytes for each of its keys.
+/// So many batches that do not count are read in one request: each may have a thousand bytes for each of its keys.
 const BATCHES: usize = 32;
 
 /// A batch that does not count, as it is stored.
@@ -29,17 +29,20 @@ impl EtcdBackend {
             Sweep::All => None,
         };
         let mut removed = 0;
+        let mut states = States::new();
         let mut range = self.link.names.batches(of);
         loop {
-            let (found, _) = self.way(Operation::Sweep).get(&range, BATCHES).await?;
-            for gone in self.gone_batches(&found.pairs).await? {
-                if removed >= limit {
-                    return Ok(Swept {
-                        removed,
-                        more: true,
-                    });
+            let batches = keys(&range, PAGE);
+            let mut answer = self.way(Operation::Sweep).all(vec![batches]).await?;
+            let found = answer.found()?;
+            let gone = self.gone_batches(&found.pairs, &mut states).await?;
+            for some in gone.chunks(BATCHES) {
+                for gone in self.read_gone(some).await? {
+                    if removed >= limit {
+                        return Ok(Swept::new(removed, true));
+                    }
+                    removed += self.remove_gone(gone).await?;
                 }
-                removed += self.remove_gone(gone).await?;
             }
             match after(&found.pairs, found.more) {
                 Some(from) => range.from = from,
@@ -47,31 +50,45 @@ impl EtcdBackend {
             }
         }
         let more = of.is_none() && self.bury(limit.saturating_sub(removed)).await?;
-        Ok(Swept { removed, more })
+        Ok(Swept::new(removed, more).of_sessions(states.len()))
     }
 
     /// Which of these batches do not count.
-    async fn gone_batches(&self, pairs: &[KeyValue]) -> Result<Vec<Gone>> {
+    async fn gone_batches<'a>(
+        &self,
+        pairs: &'a [KeyValue],
+        states: &mut States,
+    ) -> Result<Vec<(Batch, &'a [u8])>> {
         let names = &self.link.names;
         let read = pairs
             .iter()
-            .filter_map(|pair| Some((names.read_batch(pair.key())?, pair)));
-        let batches: Vec<(Batch, &KeyValue)> = read.collect();
+            .filter_map(|pair| Some((names.read_batch(pair.key())?, pair.key())));
+        let batches: Vec<(Batch, &[u8])> = read.collect();
         let sessions = batches.iter().map(|(whose, _)| whose.grant.session);
-        let states = self.way(Operation::Sweep).peek(sessions).await?;
+        self.way(Operation::Sweep).learn(sessions, states).await?;
         // One that nobody knows was forgotten, long after it had died.
         let counts = |Batch { grant, waits }: &Batch| {
-            states.get(&grant.session).is_some_and(|state| {
+            let state = states.get(&grant.session).and_then(Option::as_ref);
+            state.is_some_and(|state| {
                 let lives = !waits || state.life == Life::Living;
                 lives && state.is_live(grant.n)
             })
         };
         let gone = batches.into_iter().filter(|(whose, _)| !counts(whose));
-        let gone = gone.map(|(whose, pair)| Gone {
-            whose,
-            batch: pair.clone(),
-        });
         Ok(gone.collect())
+    }
+
+    /// The batches of these names, with their keys, as far as they are still there.
+    async fn read_gone(&self, gone: &[(Batch, &[u8])]) -> Result<Vec<Gone>> {
+        let reads = gone.iter().map(|(_, name)| TxnOp::get(*name, None));
+        let mut answer = self.way(Operation::Sweep).all(reads.collect()).await?;
+        let mut read = Vec::with_capacity(gone.len());
+        for (whose, _) in gone {
+            let batch = answer.found()?.pairs.into_iter().next();
+            let whose = *whose;
+            read.extend(batch.map(|batch| Gone { whose, batch }));
+        }
+        Ok(read)
     }
 
     /// Removes what a batch has left, and says how many holders that were.

@@ -81,10 +81,7 @@ impl ClaimStore for PostgresBackend {
         let outcome = async {
             let removed: i64 = only(&link.call(deadline, &call).await?, function)?;
             let removed = usize::try_from(removed).map_err(|_| broken("a count is none"))?;
-            Ok(Swept {
-                removed,
-                more: removed >= limit,
-            })
+            Ok(Swept::new(removed, removed >= limit))
         }
         .await;
         outcome.map_err(Failure::of(Operation::Sweep))

@@ -88,10 +88,7 @@ impl ClaimStore for RedisBackend {
                 break;
             }
         }
-        Ok(Swept {
-            removed,
-            more: removed >= limit,
-        })
+        Ok(Swept::new(removed, removed >= limit))
     }
 }
 

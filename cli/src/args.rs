@@ -258,7 +258,7 @@ pub(crate) struct ClaimArgs {
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub(crate) claims: ClaimArgs,
-    /// How long the locks are held, unless they are renewed or released before: from 1s to 24h.
+    /// How long the locks are held, unless they are renewed or released before: from 1s (etcd, Elasticsearch: 2s) to 24h.
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
     pub(crate) ttl: Duration,
     /// Waits at most this long, as in 90s or 5m; without it, for ever.
@@ -289,7 +289,7 @@ pub(crate) struct HandleArgs {
 pub(crate) struct RenewArgs {
     #[command(flatten)]
     pub(crate) handle: HandleArgs,
-    /// How long the locks are held from now on, from 1s to 24h; longer or shorter than before.
+    /// How long the locks are held from now on, from 1s (etcd, Elasticsearch: 2s) to 24h; longer or shorter than before.
     #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
     pub(crate) ttl: Duration,
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore as _, End, Inspect as _, Ranges, Renewed, SessionStore as _,
-    Stood, Sweep,
+    Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, Ranges, Renewed,
+    SessionStore as _, Stood, Sweep,
 };
 use lockcore::{Claim, ErrorKind, Grant, LockBackend as _, LockKey, OwnerId, SessionId, Want};
 use lockcore_etcd::EtcdBackend;
 
-use crate::steps::{ask, asks, connect, keep, opened, sent, token, url};
+use crate::steps::{ask, asks, connect, keep, opened, sent, token, transactions, url};
 use crate::support::{Space, client, member, until};
 
 #[tokio::test]
@@ -244,6 +244,42 @@ async fn a_sweep_reads_nothing_of_those_that_are_buried() {
     let page = backend.sessions(None, 1_000).await.unwrap();
     assert_eq!(page.items.len(), 201, "they are remembered");
     backend.end(&[living], End::Close).await.unwrap();
+}
+
+/// Of each key the holder is told with its session, and thousands are listed each second by who watches.
+#[tokio::test]
+async fn lists_and_sweeps_take_few_requests_for_many_keys() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let mut sessions = Vec::new();
+    for _ in 0..10 {
+        sessions.push(opened(&backend).await);
+    }
+    for (at, session) in sessions.iter().enumerate() {
+        for n in 1..=40 {
+            let key = format!("{n:02}-{at}");
+            token(&backend, &ask(*session, n, &key)).await;
+        }
+    }
+    let everything = Filter::Prefix(String::new());
+    let before = transactions(&server).await;
+    let page = backend.records(&everything, None, 500).await.unwrap();
+    assert_eq!((page.items.len(), page.next), (400, None));
+    let took = transactions(&server).await - before;
+    assert!(took <= 4.0, "{took} for a list");
+    let before = transactions(&server).await;
+    let own = Filter::Session(sessions[3]);
+    let page = backend.records(&own, None, 12).await.unwrap();
+    assert_eq!(page.items.len(), 12);
+    let took = transactions(&server).await - before;
+    assert!(took <= 4.0, "{took} for those of one");
+    let rest = backend.records(&own, page.next.as_deref(), 500).await;
+    assert_eq!(rest.unwrap().items.len(), 28);
+    let before = transactions(&server).await;
+    let swept = backend.sweep(Sweep::All, 1_000).await.unwrap();
+    assert_eq!((swept.removed, swept.more, swept.sessions), (0, false, 10));
+    let took = transactions(&server).await - before;
+    assert!(took <= 6.0, "{took} for a sweep");
 }
 
 /// Who reads above others who read is in nobody's way, and they are not in his, however quickly they come and go.

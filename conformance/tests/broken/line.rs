@@ -273,10 +273,9 @@ impl Decorator for Leaves {
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
         match which {
-            Sweep::Session(session) if lock(&self.waited).contains(&session) => Ok(Swept {
-                removed: 0,
-                more: false,
-            }),
+            Sweep::Session(session) if lock(&self.waited).contains(&session) => {
+                Ok(Swept::new(0, false))
+            }
             _ => self.store.sweep(which, limit).await,
         }
     }

@@ -70,10 +70,7 @@ impl Decorator for Sweeps {
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        let nothing = Swept {
-            removed: 0,
-            more: false,
-        };
+        let nothing = Swept::new(0, false);
         let limit = match self.how {
             How::Nothing => return Ok(nothing),
             How::OfTheLiving => match which {
@@ -132,16 +129,10 @@ impl Decorator for NeverForgets {
             let swept = self.0.sweep(Sweep::Session(state.session), rest).await?;
             removed += swept.removed;
             if swept.more || removed >= limit {
-                return Ok(Swept {
-                    removed,
-                    more: true,
-                });
+                return Ok(Swept::new(removed, true));
             }
         }
-        Ok(Swept {
-            removed,
-            more: false,
-        })
+        Ok(Swept::new(removed, false))
     }
 }
 

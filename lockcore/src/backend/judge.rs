@@ -212,6 +212,13 @@ impl Listed {
         }
     }
 
+    /// Whether anybody is listed who does not only wait. Those come first.
+    #[must_use]
+    pub fn has_a_holder(&self) -> bool {
+        let holds = |holder: &Holder| holder.waiting.is_none();
+        self.holders.iter().any(holds)
+    }
+
     /// Whether no more holders can be listed: there are more, and nobody listed only waits.
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -218,7 +218,7 @@ impl<S> Acquisition<S> {
 
     /// The longest time that [`acquire`](Self::acquire) waits; for ever by default. With zero it tries once.
     ///
-    /// The call returns up to 100 ms later if it stands in the store's line: it leaves the line first.
+    /// The call returns up to 100 ms later if a request is under way, or if it stands in the store's line: it leaves that first.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = Some(limit);
         self

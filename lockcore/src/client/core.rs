@@ -79,6 +79,8 @@ pub(crate) struct Core {
     rng: Mutex<StdRng>,
     /// When one of its sessions last swept the namespace.
     swept: Mutex<Option<Instant>>,
+    /// How many sessions its last sweep of the namespace has looked at.
+    swept_sessions: AtomicUsize,
     /// The greatest acknowledged token.
     greatest: AtomicU64,
     pub(crate) attempts: AtomicUsize,
@@ -109,6 +111,7 @@ impl Core {
             adopting: Arc::default(),
             rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),
             swept: Mutex::default(),
+            swept_sessions: AtomicUsize::new(0),
             greatest: AtomicU64::new(0),
             attempts: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
@@ -188,8 +191,14 @@ impl Core {
         self.rng().random_range(0..many) == 0
     }
 
-    /// Whether no session of this client has swept the namespace for that long. If so, the next pause begins now.
-    pub(crate) fn sweeps_after(&self, pause: Duration) -> bool {
+    /// Whether a session is to sweep the namespace now: none of this client has done so for that long, and it is one of so
+    /// many among all sessions that were met. If so, the next pause begins now.
+    pub(crate) fn sweeps_after(&self, pause: Duration, sessions: usize) -> bool {
+        let met = self.swept_sessions.load(Ordering::Relaxed);
+        let one_of = u32::try_from(met / sessions).unwrap_or(u32::MAX);
+        if !self.is_one_of(one_of.max(1)) {
+            return false;
+        }
         let now = clock::now();
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let sweeps = swept.is_none_or(|swept| now.saturating_duration_since(swept) >= pause);
@@ -197,6 +206,11 @@ impl Core {
             *swept = Some(now);
         }
         sweeps
+    }
+
+    /// A sweep of the namespace has looked at so many sessions.
+    pub(crate) fn has_swept(&self, sessions: usize) {
+        self.swept_sessions.store(sessions, Ordering::Relaxed);
     }
 
     /// A random part of a duration.

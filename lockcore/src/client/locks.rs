@@ -141,7 +141,7 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// The store failed for longer than the client's patience; some of the holders may have been asked.
+    /// The store failed; some of the holders may have been asked.
     ///
     /// # Cancel safety
     ///

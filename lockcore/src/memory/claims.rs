@@ -80,7 +80,9 @@ impl MemoryBackend {
             more = forgotten == left;
             removed += forgotten;
         }
-        Ok(Swept { removed, more })
+        let holding = self.update(|state| ready(state.holding(None, usize::MAX)));
+        let holding = holding.expect(NEVER_FAILS).len();
+        Ok(Swept::new(removed, more).of_sessions(holding))
     }
 }
 

@@ -209,11 +209,33 @@ pub enum Stood {
 
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Swept {
     /// Holders removed. For [`Sweep::All`] also sessions forgotten, if the store forgets them in the call.
     pub removed: usize,
     /// There may be more: call again. If `false`, the call left nothing that it found not to be live.
     pub more: bool,
+    /// How many sessions it has looked at whether they hold something or not: the more they are, the less often each client
+    /// sweeps. 0 where a sweep looks only at what may have ended.
+    pub sessions: usize,
+}
+
+impl Swept {
+    /// What was removed, and whether there may be more.
+    #[must_use]
+    pub const fn new(removed: usize, more: bool) -> Self {
+        Self {
+            removed,
+            more,
+            sessions: 0,
+        }
+    }
+
+    /// The same, by a sweep that has looked at so many sessions.
+    #[must_use]
+    pub const fn of_sessions(self, sessions: usize) -> Self {
+        Self { sessions, ..self }
+    }
 }
 
 /// Claims: a batch is granted whole or refused whole.

@@ -179,10 +179,7 @@ impl Act for Sweeping {
             Sweep::Session(id) => sweep(rows, &mut met, id, self.limit).await?,
             Sweep::All => self.all(rows, &mut met).await?,
         };
-        Ok(Swept {
-            removed,
-            more: removed >= self.limit,
-        })
+        Ok(Swept::new(removed, removed >= self.limit))
     }
 }
 

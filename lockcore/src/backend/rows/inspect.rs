@@ -210,12 +210,13 @@ async fn one<R: Rows>(rows: &mut R, key: &LockKey) -> Done<Page<Record>, R> {
             if page.is_empty() {
                 break;
             }
-            looked_at += page.len();
             for mut row in page {
                 if judge(rows, &mut met, &mut row).await? == Standing::Counts {
                     let mode = Place::Below.seen(row.mode());
                     listed.add(holder(rows, &mut met, &row, key, mode).await?);
                 }
+                // Whoever has gone may stand there by the thousand, before the only one that holds something.
+                looked_at += usize::from(listed.has_a_holder());
             }
         }
         listed.more |= looked_at >= LOOKED_AT;

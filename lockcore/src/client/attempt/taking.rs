@@ -91,8 +91,8 @@ impl Taking<'_> {
                     self.grants.push((n, at..at + len));
                     self.in_doubt |= in_doubt;
                     self.token = self.token.max(Some(token));
+                    self.forgets(&claims[at..at + len]);
                     at += len;
-                    *self.plan.seen.last() = None;
                     self.plan.observe(&Progress::Granted {
                         claims: at,
                         of: claims.len(),
@@ -162,9 +162,11 @@ impl Taking<'_> {
                         next_len = Some(len);
                         tokio::time::sleep(self.core.chance(Duration::from_millis(20))).await;
                     } else if first > 0 {
+                        self.sees_refusal(busy);
                         (next_len, goes_on) = (Some(first), true);
                     } else if len > 1 {
                         // It stands in the line of the first one.
+                        self.sees_refusal(busy);
                         (next_len, goes_on) = (Some(1), true);
                     } else {
                         if self.would_wait_for_itself(&busy) {
@@ -279,6 +281,25 @@ impl Taking<'_> {
     fn sees(&self, waiting: Option<&Waiting>) {
         if let Some(waiting) = waiting.filter(|_| self.plan.wait != Some(None)) {
             *self.plan.seen.last() = Some(Last::Waiting(waiting.in_the_way()));
+        }
+    }
+
+    /// The same, of who is not waited for yet.
+    fn sees_refusal(&self, busy: Busy) {
+        if self.plan.wait != Some(None) {
+            *self.plan.seen.last() = Some(Last::Refused(busy));
+        }
+    }
+
+    /// These are granted: who was in their way is not any more. Who is in the way of another one still is.
+    fn forgets(&self, granted: &[Claim]) {
+        let mut last = self.plan.seen.last();
+        let of_another = matches!(
+            &*last,
+            Some(Last::Refused(busy)) if granted.iter().all(|it| it.key() != busy.first().claim.key())
+        );
+        if !of_another {
+            *last = None;
         }
     }
 

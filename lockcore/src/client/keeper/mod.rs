@@ -41,6 +41,8 @@ const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
 const ONE_SWEEPS_OF: u32 = 32;
 /// How often all sessions of a client together do that at most: each sweep may read all sessions of the namespace.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
+/// Where a sweep reads all sessions, so many of them sweep in that time, on the average.
+const SESSIONS_THAT_SWEEP: usize = 16;
 /// The most requests of a sweep.
 const SWEEP_REQUESTS: usize = 4;
 /// How long a sweep goes on at most when the session is closed.
@@ -172,7 +174,7 @@ pub(crate) fn keep(
 
 impl Keeper {
     async fn run(mut self) {
-        if self.core.is_one_of(ONE_SWEEPS_OF) && self.core.sweeps_after(BETWEEN_SWEEPS) {
+        if self.core.is_one_of(ONE_SWEEPS_OF) && self.sweeps_now() {
             self.sweep(Sweep::All);
         }
         let mut handles = true;
@@ -371,7 +373,7 @@ impl Keeper {
             Sweep::Session(self.session.id)
         } else {
             self.next_namespace_sweep = now + NAMESPACE_SWEEP;
-            if !self.core.sweeps_after(BETWEEN_SWEEPS) {
+            if !self.sweeps_now() {
                 return;
             }
             Sweep::All
@@ -379,14 +381,21 @@ impl Keeper {
         self.sweep(which);
     }
 
+    fn sweeps_now(&self) -> bool {
+        self.core.sweeps_after(BETWEEN_SWEEPS, SESSIONS_THAT_SWEEP)
+    }
+
     /// Removes what is no longer live. A failure does not matter: there is a next time.
     fn sweep(&mut self, which: Sweep) {
-        let backend = Arc::clone(&self.core.backend);
-        let limit = self.core.info.sweep_limit;
+        let core = Arc::clone(&self.core);
         self.sweeping = Some(Box::pin(async move {
             for _ in 0..SWEEP_REQUESTS {
-                let swept = backend.sweep(which, limit).await;
-                if !swept.is_ok_and(|swept| swept.more) {
+                let swept = core.backend.sweep(which, core.info.sweep_limit).await;
+                let Ok(swept) = swept else { break };
+                if which == Sweep::All {
+                    core.has_swept(swept.sessions);
+                }
+                if !swept.more {
                     break;
                 }
             }

@@ -317,6 +317,31 @@ async fn the_namespace_is_swept_every_ten_minutes() {
     assert!(guard.is_valid());
 }
 
+/// Each reads all sessions: if all of them did so every ten minutes, it would be the square of their number.
+#[tokio::test(start_paused = true)]
+async fn of_many_clients_some_sweep_the_namespace() {
+    const CLIENTS: u64 = 64;
+    let spy = Spy::new(MemoryBackend::records());
+    let mut guards = Vec::new();
+    for seed in 0..CLIENTS {
+        let builder = spy.builder().ttl(secs(600)).seed(seed);
+        let locks = builder.build().unwrap();
+        let key = format!("g{seed}");
+        guards.push(locks.lock(&key).acquire().await.unwrap());
+    }
+    // Each of them once, before it knows how many there are.
+    sleep(secs(1_200)).await;
+    let sweeps = || spy.times(|call| matches!(call, Call::Sweep(Sweep::All, _)));
+    let first = sweeps().len();
+    sleep(secs(6_000)).await;
+    let times = sweeps().split_off(first);
+    // 16 in ten minutes.
+    assert!((80..240).contains(&times.len()), "{}", times.len());
+    let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(longest < Some(secs(900)), "{longest:?}");
+    assert!(guards.iter().all(|guard| guard.is_valid()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_takes_long_keeps_nobody_from_ending() {
     let spy = Spy::new(MemoryBackend::new());

@@ -26,6 +26,28 @@ async fn what_stands_before_a_refused_key_is_taken_in_one_request() {
     assert!(asked[4..].iter().all(|keys| keys == "d3"), "{asked:?}");
 }
 
+/// What stands before the refused key is asked for next, and may be granted.
+#[tokio::test(start_paused = true)]
+async fn who_is_refused_one_of_several_keys_is_told_so_whenever_its_wait_ends() {
+    for held in ["a", "b"] {
+        for wait in [10, 50, 70, 100, 130] {
+            let spy = Spy::new(MemoryBackend::new());
+            let (locks, other) = (spy.locks(), spy.locks());
+            let _guard = hold(&other, &[held]).await;
+            drop(hold(&locks, &["opens"]).await);
+            spy.decide(|call| match call {
+                Call::Acquire(_) => Fate::AnsweredAfter(ms(30)),
+                _ => Fate::Answered,
+            });
+            let late = locks.documents(["a", "b"]).wait(ms(wait)).acquire().await;
+            let Err(AcquireError::Busy(busy)) = late else {
+                panic!("{held}, {wait}: {late:?}");
+            };
+            assert_eq!(busy.first().claim.key().as_str(), held, "{wait}");
+        }
+    }
+}
+
 /// Whoever was in the way has gone, and the next one has no answer yet.
 #[tokio::test(start_paused = true)]
 async fn who_stops_waiting_while_another_one_asks_is_told_who_was_in_the_way() {

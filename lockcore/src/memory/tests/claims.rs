@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits::{MAX_LISTED, MAX_OWN_BELOW, MAX_WAITERS, TOMBSTONE_KEPT};
-use crate::{ErrorKind, Inspect, Sweep, Swept};
+use crate::{ErrorKind, Inspect, Sweep};
 
 #[tokio::test(start_paused = true)]
 async fn a_request_sent_again_is_granted_whatever_came_beside_it() {
@@ -146,8 +146,11 @@ async fn a_sweep_takes_what_does_not_count_and_nothing_else() {
         granted(&store, &request(2, 1, &["share s"])).await;
         let token = granted(&store, &request(3, 1, &["upsert k"])).await;
         renew(&store, 3, renewal(1, "", intent(token))).await;
-        let swept = |removed, more| Swept { removed, more };
-        let sweep = async |which, limit| store.sweep(which, limit).await.unwrap();
+        let swept = |removed, more| (removed, more);
+        let sweep = async |which, limit| {
+            let swept = store.sweep(which, limit).await.unwrap();
+            (swept.removed, swept.more)
+        };
         assert_eq!(sweep(Sweep::All, 9).await, swept(0, false));
         end(&store, 1, End::Close).await;
         end(&store, 3, End::Close).await;

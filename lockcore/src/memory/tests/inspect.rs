@@ -38,6 +38,20 @@ async fn a_path_lists_whoever_holds_something_below() {
     }
 }
 
+/// They stay until they are swept, or the path is granted.
+#[tokio::test(start_paused = true)]
+async fn a_path_lists_who_holds_something_below_it_behind_thousands_who_have_gone() {
+    for store in both() {
+        open(&store, [1, 2]).await;
+        let gone: Vec<String> = (0..3_000).map(|n| format!("write /a/{n:04}")).collect();
+        let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+        granted(&store, &request(1, 1, &gone)).await;
+        granted(&store, &request(2, 1, &["write /a/z"])).await;
+        end(&store, 1, End::Close).await;
+        assert_eq!(at(&store, "/a").await, ["/a IX 2/1 living"]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn records_by_prefix_and_session_come_in_pages() {
     for store in both() {
