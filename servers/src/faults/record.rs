@@ -28,7 +28,7 @@ pub struct Record {
     pub violations: BTreeMap<String, u64>,
     /// Violations of laws that the store does not promise under this fault.
     pub excused: BTreeMap<String, u64>,
-    /// Events that each law has judged.
+    /// Events that each law has judged in runs that passed.
     pub judged: BTreeMap<String, u64>,
     /// Times of takeovers in milliseconds, in runs that kill and do nothing else.
     pub takeovers_ms: Vec<u64>,
@@ -44,11 +44,15 @@ impl Record {
         self.guards += other.guards;
         self.refused += other.refused;
         self.adoptions += other.adoptions;
+        let judged = match other.failed < other.runs {
+            true => &other.judged,
+            false => &BTreeMap::new(),
+        };
         for (mine, others) in [
             (&mut self.faults, &other.faults),
             (&mut self.violations, &other.violations),
             (&mut self.excused, &other.excused),
-            (&mut self.judged, &other.judged),
+            (&mut self.judged, judged),
         ] {
             for (name, count) in others {
                 *mine.entry(name.clone()).or_default() += count;
@@ -90,12 +94,25 @@ mod tests {
         assert!(record.passed(), "it judges nothing in some runs");
         record.judged.remove(&Law::Guard.to_string());
         assert!(!record.passed());
+        // Nor of those that only a run has judged that failed.
+        let failed = Record {
+            failed: 1,
+            judged: Law::JUDGED.map(|law| (law.to_string(), 1)).into(),
+            ..record.clone()
+        };
+        record.add(&failed);
+        assert!(!record.passed());
+        record.add(&Record {
+            failed: 0,
+            ..failed
+        });
+        assert!(record.passed());
     }
 
     #[test]
     fn sums_are_of_everything() {
         let one = Record {
-            runs: 1,
+            runs: 2,
             failed: 1,
             seconds: 2,
             faults: [("cuts".to_owned(), 3)].into(),
@@ -111,7 +128,7 @@ mod tests {
         let mut sum = one.clone();
         sum.add(&one);
         let twice = Record {
-            runs: 2,
+            runs: 4,
             failed: 2,
             seconds: 4,
             faults: [("cuts".to_owned(), 6)].into(),

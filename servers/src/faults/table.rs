@@ -32,6 +32,8 @@ pub struct Loss {
     pub so: &'static str,
     /// The laws that may be broken then.
     pub laws: &'static [Law],
+    /// What lists and refusals say of sessions may be lost, too: it is not judged.
+    pub unsure: bool,
 }
 
 /// A kind of fault: a row of the table.
@@ -63,6 +65,12 @@ impl Cell {
         matches!(self, Self::Holds | Self::Breaks(_))
     }
 
+    /// Whether what lists and refusals say of sessions may be lost.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        matches!(self, Self::Breaks(loss) if loss.unsure)
+    }
+
     /// The laws that may be broken.
     #[must_use]
     pub fn may_break(&self) -> &'static [Law] {
@@ -92,19 +100,16 @@ const RELEASES: Loss = Loss {
     so: "what was given back is held again, until its session renews or ends; a confirmation, or a release that is repeated, says \
          that it is held",
     laws: &[Law::AllowedIsGranted, Law::ConfirmationsAreTrue],
+    unsure: false,
 };
 
-/// A list and a refusal tell what the primary has, before its replicas have it.
+/// A list and a refusal tell what the primary has, before its replicas have it, and an old primary what it had.
 const READS: Loss = Loss {
     what: "a release may be lost, and what a list said",
-    so: "the same, and a session that a list or a refusal called dead may live, with its locks, until it is due again: nobody \
-         was granted anything because of that",
-    laws: &[
-        Law::AllowedIsGranted,
-        Law::ConfirmationsAreTrue,
-        Law::DeadStaysDead,
-        Law::ExpiryFrees,
-    ],
+    so: "the same, and a session that a list or a refusal called dead may live, with its locks, until it is due again, or the \
+         other way round: nobody was granted anything because of that, and what they say of sessions is not judged",
+    laws: RELEASES.laws,
+    unsure: true,
 };
 
 /// What a store has acknowledged last is gone: grants, releases, deaths, intents, their removal, adoptions.
@@ -128,6 +133,7 @@ const LAST_WRITES: Loss = Loss {
         Law::OneAdopter,
         Law::LossIsExplained,
     ],
+    unsure: false,
 };
 
 /// The same, and an old primary grants beside the new one.
@@ -153,6 +159,7 @@ const TWO_PRIMARIES: Loss = Loss {
         Law::FencedTakesValid,
         Law::LossIsExplained,
     ],
+    unsure: false,
 };
 
 /// Leases end before their guards expect it. The checker knows of the step and excuses what it explains, and nothing else.
@@ -161,6 +168,7 @@ const EARLY: Loss = Loss {
     so: "a session that lived when the clock was set forward ends early, and its guards say that they are valid until their \
          deadline; whoever is granted the lock meanwhile has a greater token",
     laws: &[],
+    unsure: false,
 };
 
 /// Every loss.
@@ -396,7 +404,7 @@ pub const TABLE: &[Kind] = &[
         cells: [
             Never(ALONE),
             Breaks(&READS),
-            Breaks(&RELEASES),
+            Breaks(&READS),
             Holds,
             Elsewhere(CLUSTER_ES),
         ],

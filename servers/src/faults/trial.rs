@@ -132,6 +132,7 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
     plan.processes = args.processes.max(1);
     plan.length = Duration::from_secs(args.seconds);
     plan.history.clone_from(&args.history);
+    plan.unsure = cell.is_unsure();
     plan.kill_only = kind.name == "kill";
     plan.also.requests = kind.faults.iter().any(|it| matches!(it, Fault::Request(_)));
     plan.also.network = kind.faults.iter().any(|it| matches!(it, Fault::Network(_)));
@@ -268,6 +269,9 @@ async fn strike(
         }
         witness.begins(fault);
         victim = done(victim, move |victim| victim.begin(fault)).await?;
+        if matches!(fault, ServerFault::ClockForward | ServerFault::ClockBack) {
+            witness.steps(0);
+        }
         let lasts = match rng.random() {
             true => rng.random_range(0..500),
             false => rng.random_range(2_000..3_000),

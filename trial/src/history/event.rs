@@ -169,7 +169,7 @@ pub enum What {
     Killed,
     /// The store's clock steps. A step forward may end a lease before its guards expect it.
     Stepped {
-        /// By this many nanoseconds.
+        /// By this many nanoseconds. 0: a step that was told before is over.
         by: i64,
     },
     /// The store's clock deviates by so little that the margin of a guard covers it.
@@ -256,6 +256,8 @@ pub enum What {
     Repeats,
     /// The store may execute a request once more before it answers, when one of its members takes over from another.
     Doubles,
+    /// What a list or a refusal says of a session may be lost with the server that says it.
+    Unsure,
     /// A request is sent. Recorded before that is done.
     Called {
         /// Its number, unique in its process.

@@ -190,7 +190,8 @@ impl About {
             | What::FailedOver { .. }
             | What::Stepped { .. }
             | What::Repeats
-            | What::Doubles => true,
+            | What::Doubles
+            | What::Unsure => true,
             _ => false,
         }
     }

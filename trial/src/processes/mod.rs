@@ -105,6 +105,8 @@ pub struct Plan {
     pub also: Also,
     /// The faults of the network, if there are some; by default all.
     pub network: Vec<NetworkFault>,
+    /// What lists and refusals say of sessions may be lost with the server.
+    pub unsure: bool,
     /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,
     /// Something else is wrong on purpose and breaks one of these laws. The run ends when that is found, as with a
@@ -126,6 +128,7 @@ impl Plan {
             kill_only: false,
             also: Also::default(),
             network: NetworkFault::ALL.into(),
+            unsure: false,
             breach: None,
             until_found: &[],
             history: None,
@@ -238,7 +241,7 @@ impl Witness {
         self.0.record(What::Mended { fault });
     }
 
-    /// The store's clock is about to be set forward or back by so many nanoseconds.
+    /// The store's clock is about to be set forward or back by so many nanoseconds. 0: it has been.
     pub fn steps(&self, by: i64) {
         self.0.record(What::Stepped { by });
     }
@@ -308,6 +311,9 @@ async fn run_here(
     }
     if info.repeats && !steady {
         outside.record(What::Doubles);
+    }
+    if plan.unsure {
+        outside.record(What::Unsure);
     }
     let store = outside.watched(store);
     let Some(url) = space.url() else {

@@ -375,7 +375,7 @@ fn promises(sums: &Sums) -> String {
     }
     if text.contains("\\*") {
         text.push_str(
-            "\n\\* No run of it is among those that `docs/soak.md` counts. Tests of the store and earlier runs say so.\n",
+            "\n\\* No run that passed was judged by all laws of today. Those of `docs/soak.md`, earlier ones and tests of the store say so.\n",
         );
     }
     text.push_str(

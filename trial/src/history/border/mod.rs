@@ -86,6 +86,8 @@ struct Setting {
     repeats: bool,
     /// A request may be executed twice before it.
     doubles: bool,
+    /// What lists and refusals say of sessions proves nothing.
+    unsure: bool,
 }
 
 /// The requests of a history, by whom they are about.
@@ -141,29 +143,29 @@ impl<'a> Border<'a> {
                 }
                 What::Stepped { by } => {
                     setting.timed = false;
-                    if *by > 0 {
-                        setting.forward.push((at, NEVER));
+                    match by {
+                        0 => {
+                            let open = setting.forward.iter_mut().rev();
+                            let open = open.take_while(|(_, until)| *until == NEVER);
+                            open.for_each(|(_, until)| *until = at);
+                        }
+                        1.. => setting.forward.push((at, NEVER)),
+                        _ => {}
                     }
-                }
-                What::Mended {
-                    fault: Fault::Server(ServerFault::ClockForward),
-                } => {
-                    let open = setting.forward.iter_mut().rev();
-                    let open = open.take_while(|(_, until)| *until == NEVER);
-                    open.for_each(|(_, until)| *until = at);
                 }
                 What::Repeats => setting.repeats = true,
                 What::Doubles => setting.doubles = true,
+                What::Unsure => setting.unsure = true,
                 _ => {}
             }
         }
         let mut border = Self {
-            setting,
-            sessions: sessions::lives(&sent),
+            sessions: sessions::lives(&sent, setting.unsure),
             asked: grants::asked(&sent, keys),
             by_key: Vec::new(),
             watches: wakeups::watches(history, keys),
             adoptions: Adoptions::of(&sent),
+            setting,
             sent,
         };
         border.by_key.resize_with(keys.len(), Vec::new);

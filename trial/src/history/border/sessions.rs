@@ -86,9 +86,9 @@ impl Life<'_> {
     fn lived(&self, known: Pos, setting: &super::Setting) -> Option<Pos> {
         let renewed = self.renewed(known)?;
         let due = Pos::instant(renewed.at.saturating_add(self.validity()));
-        let mut steps = setting.forward.iter();
-        let shorter = steps.any(|(from, until)| *from <= due && renewed <= *until);
-        let due = if shorter { renewed } else { due };
+        let steps = setting.forward.iter();
+        let shorter = steps.filter(|(from, until)| *from <= due && renewed <= *until);
+        let due = shorter.map(|(from, _)| *from).fold(due, Pos::min);
         Some(renewed.max(due.min(self.ended)))
     }
 
@@ -157,8 +157,8 @@ impl Life<'_> {
     }
 }
 
-/// All sessions that requests or answers name.
-pub(super) fn lives<'a>(sent: &[Sent<'a>]) -> BTreeMap<SessionId, Life<'a>> {
+/// All sessions that requests or answers name. If that proves nothing (`unsure`), without what lists and refusals say.
+pub(super) fn lives<'a>(sent: &[Sent<'a>], unsure: bool) -> BTreeMap<SessionId, Life<'a>> {
     let mut lives: BTreeMap<SessionId, Life<'a>> = BTreeMap::new();
     for call in sent {
         match call.request {
@@ -213,6 +213,9 @@ pub(super) fn lives<'a>(sent: &[Sent<'a>]) -> BTreeMap<SessionId, Life<'a>> {
             _ => {}
         }
         let is_sure = matches!(call.request, Call::End { .. });
+        if unsure && !is_sure {
+            continue;
+        }
         told(call, |session, answer, at| {
             let life = lives.entry(session).or_insert_with(Life::new);
             match (answer, is_sure) {
@@ -314,6 +317,7 @@ pub(super) fn check(border: &Border<'_>, findings: &mut Findings) {
                 },
                 _,
             ) => {}
+            (request, _) if border.setting.unsure && !matches!(request, Call::End { .. }) => {}
             _ => told(call, |session, answer, at| {
                 said(border, findings, call, (session, answer, at));
             }),

@@ -61,12 +61,11 @@ fn sessions_die_of_their_end() {
         assert!(done(told.after(300)), "{request:?}");
     }
     // A lease ends early only if the store's clock is set forward within it.
-    let dies = |after: u64, by: i64, mended: bool| {
-        let fault = Fault::Server(ServerFault::ClockForward);
+    let dies = |after: u64, by: i64, over: bool| {
         let mut told = two();
         told.tell(What::Stepped { by });
-        if mended {
-            told.tell(What::Mended { fault });
+        if over {
+            told.tell(What::Stepped { by: 0 });
         }
         told.after(after).done(renew(1, "", Change::Keep), LIVING);
         told.after(300)
@@ -77,11 +76,65 @@ fn sessions_die_of_their_end() {
     assert!(dies(1, -1_000_000_000, false), "it was set back");
     assert!(dies(1, 1_000_000_000, true), "it was set forward before");
     assert!(!dies(1, 1_000_000_000, false), "it may be set forward");
+    // One that is set forward later excuses nothing before.
+    let dies = |after: u64| {
+        let mut told = two();
+        told.after(300).tell(What::Stepped { by: 1_000_000_000 });
+        told.tell(What::Stepped { by: 0 });
+        let ended = told.after(0).call(end(1, Ending::IfDue));
+        told.after(after).reply(ended, states(1, Answer::Dead));
+        let report = check(&told.end());
+        report.breach_of(&[Law::DiesOfItsEnd]).is_some()
+    };
+    assert!(!dies(1), "it was set forward within the lease");
+    let mut told = two();
+    told.after(300)
+        .done(end(1, Ending::IfDue), states(1, Answer::Dead));
+    told.after(200).tell(What::Stepped { by: 1_000_000_000 });
+    let report = check(&told.end());
+    assert!(report.breach_of(&[Law::DiesOfItsEnd]).is_some());
     // A number that is over is void.
     let mut told = two();
     told.done(renew(1, "1-1", Change::Keep), LIVING);
     told.done(acquire((1, 1), &["create f"]), Reply::Void)
         .is_fine();
+}
+
+/// Where a list tells what is lost with its server, or what another one knows better, the answers that are sure are judged.
+#[test]
+fn of_sessions_lists_prove_nothing_where_they_are_unsure() {
+    let is_broken = |told: &mut Story| {
+        let laws = [Law::DeadStaysDead, Law::DiesOfItsEnd, Law::ExpiryFrees];
+        check(&told.end()).breach_of(&laws).is_some()
+    };
+    for unsure in [false, true] {
+        let two = || {
+            let mut told = two();
+            if unsure {
+                told.tell(What::Unsure);
+            }
+            told
+        };
+        let mut told = two();
+        told.done(Call::Sessions, states(1, Answer::Dead));
+        assert_eq!(is_broken(&mut told), !unsure, "it was not due");
+        let mut told = two();
+        told.after(2_000)
+            .done(Call::Sessions, states(1, Answer::Dead));
+        told.done(end(1, Ending::IfDue), states(1, Answer::Living));
+        assert_eq!(is_broken(&mut told), !unsure, "it was said to be dead");
+        let mut told = two();
+        told.done(end(1, Ending::Close), states(1, Answer::Dead));
+        told.done(Call::Sessions, states(1, Answer::Living));
+        assert_eq!(is_broken(&mut told), !unsure, "it is dead");
+        let mut told = two();
+        told.done(end(1, Ending::IfDue), states(1, Answer::Dead));
+        assert!(is_broken(&mut told), "whoever ended it is sure");
+        let mut told = two();
+        told.done(end(1, Ending::Close), states(1, Answer::Dead));
+        told.done(renew(1, "", Change::Keep), LIVING);
+        assert!(is_broken(&mut told), "and so is a renewal");
+    }
 }
 
 /// What a renewal names may be released before it is executed.
