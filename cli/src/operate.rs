@@ -7,6 +7,7 @@ use lockkeeper::backend::{End, Filter, Record, Sweep};
 use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{
     Grant, Holder, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId,
+    SessionState,
 };
 use serde::Serialize;
 
@@ -160,6 +161,8 @@ struct Round {
     left: Vec<Grant>,
     /// There are more holders than are listed.
     more: bool,
+    /// A foreign record was another one by the time it was to be evicted.
+    changed: bool,
 }
 
 impl<'a> Breaking<'a> {
@@ -185,10 +188,15 @@ impl<'a> Breaking<'a> {
         }
         // Of many holders some are listed at a time, and of those below a path not always whether there are more; who is
         // granted another key meanwhile keeps it.
+        let mut living = true;
         loop {
-            let round = self.round(true).await?;
-            if !round.progress || !round.more && !self.args.key.is_path() {
+            let round = self.round(living).await?;
+            living &= round.progress && (round.more || self.args.key.is_path());
+            if !living && !round.changed {
                 return Ok(self);
+            }
+            if round.changed {
+                tokio::time::sleep(LOOK).await;
             }
         }
     }
@@ -201,21 +209,23 @@ impl<'a> Breaking<'a> {
         loop {
             let round = self.round(tell).await?;
             tell = round.more;
-            if round.left.is_empty() && !tell {
+            if round.left.is_empty() && !tell && !round.changed {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
+                let key = self.args.key.as_str();
                 let left = round.left.first().or(self.told.keys().next());
-                let session = left.map_or_else(String::new, |grant| grant.session.to_string());
-                let label = left.and_then(|grant| self.told.get(grant)).cloned();
-                return Err(Failure::new(
-                    status::BUSY,
-                    format!(
-                        "{:?} is still held by session {session} ({}), which was told: wait for it, or revoke it with --session",
-                        self.args.key.as_str(),
-                        label.unwrap_or_default(),
-                    ),
-                ));
+                let what = left.map_or_else(
+                    || format!("the record of {key:?} changes: try again"),
+                    |grant| {
+                        let label = self.told.get(grant).cloned().unwrap_or_default();
+                        let session = grant.session;
+                        format!(
+                            "{key:?} is still held by session {session} ({label}), which was told: wait for it, or revoke it with --session"
+                        )
+                    },
+                );
+                return Err(Failure::new(status::BUSY, what));
             }
             // One that has died holds nothing when it is due, which somebody has to say.
             let sessions: BTreeSet<SessionId> = round.left.iter().map(|it| it.session).collect();
@@ -279,7 +289,10 @@ impl<'a> Breaking<'a> {
                 }
             }
             let foreign = record.holders.iter().any(|holder| holder.grant.is_none());
-            if foreign && self.backend.evict(&record).await? {
+            if foreign {
+                round.changed = !self.backend.evict(&record).await?;
+            }
+            if foreign && !round.changed {
                 round.progress = true;
                 self.evicted += 1;
                 tell(&format!("evicted a foreign record of {key:?}: {reason}"));
@@ -386,22 +399,11 @@ pub(crate) async fn discard(common: &Common, args: DiscardArgs) -> Result<u8, Fa
     };
     if state.life == Life::Living {
         // It may be due.
-        state.life = end(&*store.backend, session, End::IfDue).await?;
+        state = ended(&*store.backend, session, End::IfDue).await?;
     }
-    let was_dead = state.life == Life::Dead;
-    if state.life == Life::Abandoned {
-        let author = store.author();
-        note(
-            &*store.backend,
-            session,
-            NoteKind::Discard,
-            None,
-            author,
-            reason,
-        )
-        .await?;
-    }
-    match end(&*store.backend, session, End::Discard).await? {
+    let author = store.author();
+    let (now, discarded) = discarded(&*store.backend, &state, &author, reason).await?;
+    match now {
         Life::Living => Err(Failure::new(
             status::BUSY,
             format!(
@@ -410,17 +412,49 @@ pub(crate) async fn discard(common: &Common, args: DiscardArgs) -> Result<u8, Fa
             ),
         )),
         _ => {
-            match was_dead {
-                true => tell(&format!("{} has left nothing", describe::session(&state))),
-                false => tell(&format!(
+            match discarded {
+                false => tell(&format!("{} has left nothing", describe::session(&state))),
+                true => tell(&format!(
                     "discarded the unfinished work of {}: {reason}",
                     describe::session(&state)
                 )),
             }
-            let (session, discarded) = (session.to_string(), !was_dead);
+            let session = session.to_string();
             result(common, &DiscardedJson { session, discarded })
         }
     }
+}
+
+/// Discards what the session has left, with a note of it. Says what the session is now, and whether there was anything:
+/// somebody may have finished it meanwhile.
+async fn discarded(
+    backend: &dyn LockBackend,
+    seen: &SessionState,
+    author: &Label,
+    reason: &Label,
+) -> Result<(Life, bool), Failure> {
+    let session = seen.session;
+    let noted = async || {
+        note(
+            backend,
+            session,
+            NoteKind::Discard,
+            None,
+            author.clone(),
+            reason,
+        )
+        .await
+    };
+    if seen.life == Life::Abandoned {
+        noted().await?;
+    }
+    let now = ended(backend, session, End::Discard).await?;
+    // A discard uses up a number of adoptions.
+    let discarded = now.life == Life::Dead && now.adoption > seen.adoption;
+    if discarded && seen.life != Life::Abandoned {
+        noted().await?;
+    }
+    Ok((now.life, discarded))
 }
 
 /// What became of a session, as JSON.
@@ -449,7 +483,7 @@ pub(crate) fn result(common: &Common, value: &impl Serialize) -> Result<u8, Fail
 async fn find(
     backend: &dyn LockBackend,
     session: SessionId,
-) -> Result<Option<lockkeeper::SessionState>, Failure> {
+) -> Result<Option<SessionState>, Failure> {
     let mut next: Option<String> = None;
     loop {
         let page = backend.sessions(next.as_deref(), 500).await?;
@@ -468,14 +502,21 @@ async fn find(
 }
 
 async fn end(backend: &dyn LockBackend, session: SessionId, how: End) -> Result<Life, Failure> {
-    let states = backend.end(&[session], how).await?;
-    let state = states.first().ok_or_else(|| {
+    Ok(ended(backend, session, how).await?.life)
+}
+
+async fn ended(
+    backend: &dyn LockBackend,
+    session: SessionId,
+    how: End,
+) -> Result<SessionState, Failure> {
+    let mut states = backend.end(&[session], how).await?;
+    states.pop().ok_or_else(|| {
         Failure::new(
             status::UNAVAILABLE,
             "the store did not say what became of the session",
         )
-    })?;
-    Ok(state.life)
+    })
 }
 
 /// `lockkeeper sweep`.
@@ -584,5 +625,115 @@ mod tests {
         assert_eq!(revoked, BTreeSet::from([held.session()]));
         let next = backend.1.lock().unwrap().pop().unwrap();
         assert!(next.confirm().await.unwrap());
+    }
+
+    fn label(text: &str) -> Label {
+        Label::parse(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_settled_meanwhile_is_not_said_to_be_discarded() {
+        use lockkeeper::MemoryBackend;
+        use lockkeeper::backend::SessionStore as _;
+
+        let memory = MemoryBackend::new();
+        let locks = Locks::builder(memory.clone()).build().unwrap();
+        let leaves = async |key: &str| {
+            let acquisition = locks.lock(key).intent(&"change").unwrap();
+            let guard = acquisition.acquire().await.unwrap();
+            let session = guard.session();
+            let living = find(&*memory, session).await.unwrap().unwrap();
+            drop(guard);
+            memory.end(&[session], End::Close).await.unwrap();
+            let left = find(&*memory, session).await.unwrap().unwrap();
+            (living, left)
+        };
+        let notes = async |session| {
+            let state = find(&*memory, session).await.unwrap().unwrap();
+            state.notes.iter().count()
+        };
+        let discards = async |seen: &SessionState| {
+            discarded(&*memory, seen, &label("ops"), &label("why"))
+                .await
+                .unwrap()
+        };
+        // Somebody else is quicker.
+        let (_, left) = leaves("a").await;
+        assert_eq!(discards(&left).await, (Life::Dead, true));
+        let again = find(&*memory, left.session).await.unwrap().unwrap();
+        assert_eq!(discards(&again).await, (Life::Dead, false));
+        // It has ended since it was looked at.
+        let (living, _) = leaves("b").await;
+        assert_eq!(living.life, Life::Living);
+        assert_eq!(discards(&living).await, (Life::Dead, true));
+        assert_eq!(notes(living.session).await, 1);
+    }
+
+    /// Somebody writes the record before it is evicted.
+    #[cfg(feature = "verify")]
+    #[tokio::test]
+    async fn a_foreign_record_that_changes_is_looked_at_again() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+
+        use lockcore_conformance::{Decorated, Decorator};
+        use lockkeeper::backend::Page;
+        use lockkeeper::{MemoryBackend, Mode};
+
+        struct Odd(std::sync::Arc<MemoryBackend>, AtomicU32);
+
+        #[lockkeeper::async_trait]
+        impl Decorator for Odd {
+            fn inner(&self) -> &dyn LockBackend {
+                &*self.0
+            }
+
+            async fn records(
+                &self,
+                _filter: &Filter,
+                _after: Option<&str>,
+                _limit: usize,
+            ) -> lockkeeper::Result<Page<Record>> {
+                let key = LockKey::parse("k").unwrap();
+                let holder = Holder {
+                    key: key.clone(),
+                    grant: None,
+                    owner: None,
+                    mode: Mode::X,
+                    label: "odd".to_owned(),
+                    since: None,
+                    life: Life::Living,
+                    waiting: None,
+                };
+                let record = Record {
+                    key,
+                    holders: vec![holder],
+                    more: false,
+                    version: String::new(),
+                };
+                let is_there = self.1.load(Ordering::Relaxed) < 2;
+                Ok(Page {
+                    items: is_there.then_some(record).into_iter().collect(),
+                    next: None,
+                })
+            }
+
+            async fn evict(&self, _seen: &Record) -> lockkeeper::Result<bool> {
+                Ok(self.1.fetch_add(1, Ordering::Relaxed) == 1)
+            }
+        }
+
+        for session in [false, true] {
+            let memory = MemoryBackend::new();
+            let locks = Locks::builder(memory.clone()).build().unwrap();
+            let backend = Decorated(Odd(memory, AtomicU32::new(0)));
+            let args = BreakArgs {
+                key: LockKey::parse("k").unwrap(),
+                reason: label("why"),
+                session,
+                wait: Duration::from_secs(60),
+            };
+            let broken = Breaking::new(&backend, locks, label("ops"), &args).broken();
+            assert_eq!(broken.await.unwrap().evicted, 1, "{session}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::Cycle;
@@ -68,22 +69,32 @@ pub(crate) async fn top(common: &Common, args: TopArgs) -> Result<u8, Failure> {
     let mut timer = tokio::time::interval(args.every);
     timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut terminal = ratatui::try_init().map_err(failed)?;
-    let done = loop {
-        if let Err(error) = terminal.draw(|frame| draw(frame, &mut shown)) {
-            break Err(failed(error));
-        }
-        tokio::select! {
-            biased;
-            number = signals.ending() => break Err(Failure::signal(number.as_raw())),
-            key = pressed.recv() => match key {
-                Some(Pressed::Quit) | None => break Ok(0),
-                Some(Pressed::Scroll(by)) => shown.from = shown.from.saturating_add_signed(by),
-                Some(Pressed::Redraw) => {}
-            },
-            look = async { timer.tick().await; looks.again().await } => match look {
-                Ok(look) => shown.sees(look),
-                Err(failure) => shown.failure = Some(failure.message().unwrap_or_default().to_owned()),
-            },
+    let done = 'all: loop {
+        // A key that is pressed meanwhile does not begin it anew.
+        let mut look = pin!(async {
+            timer.tick().await;
+            looks.again().await
+        });
+        loop {
+            if let Err(error) = terminal.draw(|frame| draw(frame, &mut shown)) {
+                break 'all Err(failed(error));
+            }
+            tokio::select! {
+                biased;
+                number = signals.ending() => break 'all Err(Failure::signal(number.as_raw())),
+                key = pressed.recv() => match key {
+                    Some(Pressed::Quit) | None => break 'all Ok(0),
+                    Some(Pressed::Scroll(by)) => shown.from = shown.from.saturating_add_signed(by),
+                    Some(Pressed::Redraw) => {}
+                },
+                look = &mut look => {
+                    match look {
+                        Ok(look) => shown.sees(look),
+                        Err(failure) => shown.failure = Some(failure.message().unwrap_or_default().to_owned()),
+                    }
+                    break;
+                }
+            }
         }
     };
     ratatui::restore();

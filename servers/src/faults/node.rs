@@ -65,7 +65,7 @@ pub(super) struct Machine {
     /// Where its clock is set, or its disk is slow.
     preload: Option<Preload>,
     clock: i64,
-    limit: Option<Descriptors>,
+    limits: Vec<Descriptors>,
 }
 
 impl Machine {
@@ -73,7 +73,7 @@ impl Machine {
         Ok(Self {
             preload: Preload::for_kind(kind)?,
             clock: 0,
-            limit: None,
+            limits: Vec::new(),
         })
     }
 
@@ -120,10 +120,9 @@ impl Machine {
             ServerFault::DiskFull => emptied(node),
             ServerFault::DiskSlow => self.slow_syncs(Duration::ZERO).map(|()| false),
             ServerFault::DescriptorsUsedUp => {
-                if let Some(limit) = self.limit.take() {
-                    limit.again();
-                }
-                Ok(false)
+                self.limits.drain(..).for_each(Descriptors::again);
+                // One that could not open its log has ended.
+                Ok(!node.runs())
             }
             ServerFault::ClockForward | ServerFault::ClockBack => Ok(false),
             _ => return None,
@@ -145,8 +144,14 @@ impl Machine {
     }
 
     fn no_more_descriptors(&mut self, node: &Node) -> Result<(), String> {
-        let pid = node.pids().first().copied().ok_or("it has ended")?;
-        self.limit = Some(Descriptors::used_up(pid)?);
+        let (first, others) = match &*node.pids() {
+            [first, others @ ..] => (*first, others.to_vec()),
+            [] => return Err("it has ended".to_owned()),
+        };
+        self.limits.push(Descriptors::used_up(first)?);
+        // Each process has its own. Some of these come and go.
+        let others = others.into_iter().map(Descriptors::used_up);
+        self.limits.extend(others.filter_map(Result::ok));
         Ok(())
     }
 }

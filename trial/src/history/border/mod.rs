@@ -26,7 +26,6 @@ use std::collections::BTreeMap;
 
 use lockcore::{FencingToken, Grant, SessionId};
 
-use crate::faults::{Fault, ServerFault};
 use grants::Asked;
 use recoveries::Adoptions;
 use sessions::Life;

@@ -1,7 +1,7 @@
 //! Sessions, their guards, adoptions and watches.
 
 use super::*;
-use crate::faults::{Fault, NetworkFault, ServerFault};
+use crate::faults::{Fault, NetworkFault};
 use crate::history::How;
 
 #[test]
