@@ -1,6 +1,7 @@
 //! The backend itself: connecting, the namespace's index, and the properties of the store.
 
 use std::fmt;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct EsBackend {
     /// What was refreshed, for what is read then.
     pub(crate) refreshed: Option<Refreshed>,
     pub(crate) active: Option<ActiveShards>,
+    /// So many single records are not tried as new documents first.
+    pub(crate) scripts: Arc<AtomicU32>,
     info: Info,
 }
 
@@ -175,6 +178,7 @@ impl EsBackend {
             together: None,
             refreshed: None,
             active: config.active,
+            scripts: Arc::default(),
             info,
         };
         Ok(Arc::new(Self {

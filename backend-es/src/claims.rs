@@ -16,7 +16,7 @@ use lockcore::{
 use serde_json::{Value, json};
 
 use crate::EsBackend;
-use crate::bulk::{Bulk, Item, Reply, expect};
+use crate::bulk::{Bulk, Item, Reply, expect, one};
 use crate::error::{Failure, Outcome};
 use crate::namespace::unix_ms;
 use crate::primary::another;
@@ -25,6 +25,8 @@ use crate::scripts::{ACQUIRE, ALIVE, CONFIRM, RELEASE, WAIT};
 
 /// From so many claims on, exclusive flat keys are first tried as new documents, which is as fast as any.
 const CREATE_FIRST: usize = 32;
+/// One such key is, too, unless one of the last so many was there already: then that was a request in vain.
+const SCRIPTS_AFTER_CONFLICT: u32 = 16;
 
 /// What may come of a removal.
 const REMOVED: [Reply; 4] = [
@@ -171,7 +173,8 @@ impl EsBackend {
             return Ok(Tried::Moved);
         }
         let exclusive = |claim: &Claim| matches!(claim.want(), Want::Create | Want::Upsert);
-        let create = request.claims.len() >= CREATE_FIRST && request.claims.iter().all(exclusive);
+        let exclusive = request.claims.iter().all(exclusive);
+        let create = exclusive && request.claims.len() >= CREATE_FIRST;
         // Who does not say which store is meant may have opened its session in the one before.
         let moved = self.has_moved() && !request.incarnation.is_known();
         let checked = needed.len() > 1 || request.joined || moved;
@@ -187,6 +190,8 @@ impl EsBackend {
             needed.iter().map(|(key, ask)| (key, *ask)).collect();
         if create {
             left = self.create(request, left, &mut written).await?;
+        } else if exclusive && needed.len() == 1 && !checked && aside.is_empty() && self.creates() {
+            left = self.create_one(request, left, &mut written).await?;
         }
         if !left.is_empty() {
             let entered = self.enter(enters, &left, aside, checked, &mut written);
@@ -228,6 +233,39 @@ impl EsBackend {
         }
         let token = token.ok_or_else(|| Failure::Answer("nothing was written".into()))?;
         Ok(Tried::Granted(token?))
+    }
+
+    /// Whether one record is tried as a new document first.
+    fn creates(&self) -> bool {
+        let one_less = |left: u32| left.checked_sub(1);
+        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
+        self.scripts.fetch_update(set, fetch, one_less).is_err()
+    }
+
+    /// Tries one record as a new document. Says whether it is still to be entered: where it is there already.
+    async fn create_one<'a, 'b>(
+        &self,
+        request: &Acquire,
+        records: Vec<(&'a LockKey, Ask<'b>)>,
+        written: &mut Written<'a>,
+    ) -> Outcome<Vec<(&'a LockKey, Ask<'b>)>> {
+        let mut names = Names::new(request, 1, unix_ms());
+        let mut bulk = Bulk::by_whom();
+        for (key, ask) in &records {
+            bulk.create(&lock_id(key), &names.sole(key, ask.mode()));
+        }
+        let known = [Reply::Written, Reply::Conflict];
+        let item = one(expect(self.bulk(bulk).await?, &known)?);
+        if !item.is_written() {
+            self.scripts
+                .store(SCRIPTS_AFTER_CONFLICT, Ordering::Relaxed);
+            return Ok(records);
+        }
+        written
+            .records
+            .extend(records.into_iter().map(|(key, _)| (key, true)));
+        written.takes(&item);
+        Ok(Vec::new())
     }
 
     /// Tries the records as new documents. Says which are still to be entered: those that are there already.

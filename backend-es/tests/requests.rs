@@ -227,6 +227,34 @@ async fn a_batch_is_one_request_and_its_release_another_and_nothing_is_refreshed
 }
 
 /// Whatever is asked while a request is under way goes together, and each has an answer of its own.
+/// Which takes the server less, and is a request in vain where somebody has it: then the next ones are not tried so.
+#[tokio::test]
+async fn a_lock_alone_is_tried_as_a_new_document_unless_others_were_there() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let backend = recorder.backend(&space).await;
+    let (one, two) = (open(&backend, 1).await, open(&backend, 2).await);
+    let mut n = 0;
+    let mut asks = async |session, key: &str| {
+        n += 1;
+        recorder.take();
+        let asked = request(session, n, &[&format!("create {key}")]);
+        let granted = backend.acquire(&asked).await.unwrap();
+        let bodies = recorder.take().into_iter().map(|asked| asked.body);
+        let bodies: Vec<String> = bodies.collect();
+        let creates = bodies.iter().filter(|it| it.contains(r#"{"create":"#));
+        let is_granted = matches!(granted, Acquired::Acquired(_));
+        (is_granted, creates.count(), bodies.len())
+    };
+    assert_eq!(asks(one, "a").await, (true, 1, 1));
+    assert_eq!(asks(one, "b").await, (true, 1, 1));
+    let (granted, creates, sent) = asks(two, "a").await;
+    assert_eq!((granted, creates, sent), (false, 1, 3));
+    for key in 0..16 {
+        assert_eq!(asks(one, &key.to_string()).await, (true, 0, 1), "{key}");
+    }
+    assert_eq!(asks(one, "c").await, (true, 1, 1));
+}
+
 #[tokio::test]
 async fn what_is_asked_meanwhile_is_one_request_for_all() {
     let (space, recorder) = (Space::new(), Recorder::new().await);
@@ -468,7 +496,7 @@ async fn what_is_too_large_for_a_proxy_is_sent_in_halves() {
         assert_eq!(part.ids()[0], "~store", "{part:?}");
     }
     // What one item alone needs is too much: nothing is held, and what to do is said.
-    recorder.on_the_way.limit.store(1 << 10, Ordering::Relaxed);
+    recorder.on_the_way.limit.store(1 << 8, Ordering::Relaxed);
     let error = locks.lock("k").try_acquire().await.unwrap_err();
     assert!(
         error.to_string().contains("http.max_content_length"),

@@ -192,7 +192,7 @@ fn report(sums: &Sums) -> String {
         "# Every fault on every store\n\n\
          `cargo xtask soak --store STORE --fault FAULT --seed N --minutes M` repeats one of these runs; `cargo xtask soak \
          --store STORE` continues with what has run least. Processes take locks, hand them on, die and recover meanwhile, \
-         and a checker judges every request, every answer and every guard by each law; turns in line, and how soon who waits is \
+         and a checker judges requests, answers and guards by each law; turns in line, and how soon who waits is \
          woken, only where nothing happens to servers and requests. The sums of all runs are in \
          `docs/soak.jsonl`, from which this page is written. A run whose law was broken counts as failed, also after the \
          defect is fixed.\n",
