@@ -49,8 +49,11 @@ impl EtcdBackend {
                 None => break,
             }
         }
-        let more = of.is_none() && self.bury(limit.saturating_sub(removed)).await?;
-        Ok(Swept::new(removed, more).of_sessions(states.len()))
+        let (more, read) = match of {
+            None => self.bury(limit.saturating_sub(removed)).await?,
+            Some(_) => (false, 0),
+        };
+        Ok(Swept::new(removed, more).of_sessions(states.len().max(read)))
     }
 
     /// Which of these batches do not count.
@@ -135,16 +138,17 @@ impl EtcdBackend {
     }
 
     /// Puts what is left of dead sessions on a lease of its own, so that their names are refused as long as tombstones are
-    /// kept, and then go by themselves. So many at most; says whether there are more.
-    async fn bury(&self, most: usize) -> Result<bool> {
+    /// kept, and then go by themselves. So many at most; says whether there are more, and how many sessions it has read.
+    async fn bury(&self, most: usize) -> Result<(bool, usize)> {
         let names = &self.link.names;
         let mut range = names.ttls();
-        let (mut lease, mut buried) = (None, 0);
+        let (mut lease, mut buried, mut looked_at) = (None, 0, 0);
         loop {
             let (found, _) = self.way(Operation::Sweep).get(&range, PAGE).await?;
             let unburied = found.pairs.iter();
             let unburied = unburied.filter_map(|pair| names.read_ttl(pair.key()));
             let unburied: Vec<SessionId> = unburied.collect();
+            looked_at += unburied.len();
             for some in unburied.chunks(SESSIONS_PER_REQUEST) {
                 for (session, pairs) in self.way(Operation::Sweep).read(some).await? {
                     let read = Session::read(names, session, &pairs);
@@ -153,7 +157,7 @@ impl EtcdBackend {
                         continue;
                     };
                     if buried == most {
-                        return Ok(true);
+                        return Ok((true, looked_at));
                     }
                     self.bury_one(&dead, &pairs, &mut lease).await?;
                     buried += 1;
@@ -161,7 +165,7 @@ impl EtcdBackend {
             }
             match after(&found.pairs, found.more) {
                 Some(from) => range.from = from,
-                None => return Ok(false),
+                None => return Ok((false, looked_at)),
             }
         }
     }

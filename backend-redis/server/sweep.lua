@@ -13,8 +13,9 @@ end
 -- The keys of which the record has been gone through. Of a key that thousands have held, it is read once, and not for each.
 local cleared = {}
 
--- Removes the holders of a grant, and with them whoever else is gone from the same records. Says how many there were.
-local function remove_step(member, name)
+-- Removes the holders of a grant, and with them whoever else is gone from the same records, so many of those. Says how many
+-- there were.
+local function remove_step(member, name, room)
     local keys, alone, removed = {}, {}, 0
     for key in gmatch(sub(member, #name + 2), '[^\n]+') do
         if not cleared[key] then
@@ -33,15 +34,19 @@ local function remove_step(member, name)
             local before = parse(key, value)
             local after = without(before, function(entry)
                 local ours = entry.want and (which == '' or entry.session == which)
-                local gone = ours and standing(entry, meet) == 'gone'
-                if gone then
-                    remove(BATCHES, batch_of(entry, key))
+                if not ours or standing(entry, meet) ~= 'gone' then
+                    return false
                 end
-                return gone
+                if entry.session .. '/' .. entry.n ~= name and removed >= room then
+                    cleared[key] = nil
+                    return false
+                end
+                removed = removed + 1
+                remove(BATCHES, batch_of(entry, key))
+                return true
             end)
             if #after < #before then
                 save(key, before, after)
-                removed = removed + #before - #after
             end
         end
     end
@@ -67,7 +72,7 @@ while true do
         local name, id, n = match(member, '^(([0-9a-f]+)/(%d+))\n')
         local session = id and #id == 32 and meet(id) or UNREADABLE
         if session.life == 'dead' or (session.life ~= 'unreadable' and is_over(session.over, n)) then
-            removed = removed + remove_step(member, name)
+            removed = removed + remove_step(member, name, limit - removed)
         end
     end
     if #batches < fetched then

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 use lockkeeper::backend::{End, Filter, Record, Sweep};
 use lockkeeper::limits::DEFAULT_TTL;
 use lockkeeper::{
-    Grant, Holder, Label, Life, LockBackend, LockKey, Locks, Note, NoteKind, SessionId,
+    Grant, Holder, Label, Life, LockBackend, LockKey, Locks, Mode, Note, NoteKind, SessionId,
     SessionState,
 };
 use serde::Serialize;
@@ -23,6 +23,8 @@ const NAMED: usize = 10;
 
 /// How often it is looked whether holders have given up what was broken.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long it is tried to evict a foreign record that changes.
+const EVICTING: Duration = Duration::from_secs(15);
 
 /// `lockkeeper break`: the key's holders are told to give it up, or their sessions are revoked; its foreign records are
 /// evicted.
@@ -189,11 +191,15 @@ impl<'a> Breaking<'a> {
         // Of many holders some are listed at a time, and of those below a path not always whether there are more; who is
         // granted another key meanwhile keeps it.
         let mut living = true;
+        let until = Instant::now() + EVICTING;
         loop {
             let round = self.round(living).await?;
             living &= round.progress && (round.more || self.args.key.is_path());
             if !living && !round.changed {
                 return Ok(self);
+            }
+            if round.changed && Instant::now() >= until {
+                return Err(self.changes());
             }
             if round.changed {
                 tokio::time::sleep(LOOK).await;
@@ -213,19 +219,20 @@ impl<'a> Breaking<'a> {
                 return Ok(());
             }
             if until.is_some_and(|until| Instant::now() >= until) {
-                let key = self.args.key.as_str();
+                if round.changed && round.left.is_empty() {
+                    return Err(self.changes());
+                }
                 let left = round.left.first().or(self.told.keys().next());
-                let what = left.map_or_else(
-                    || format!("the record of {key:?} changes: try again"),
-                    |grant| {
-                        let label = self.told.get(grant).cloned().unwrap_or_default();
-                        let session = grant.session;
-                        format!(
-                            "{key:?} is still held by session {session} ({label}), which was told: wait for it, or revoke it with --session"
-                        )
-                    },
-                );
-                return Err(Failure::new(status::BUSY, what));
+                let session = left.map_or_else(String::new, |grant| grant.session.to_string());
+                let label = left.and_then(|grant| self.told.get(grant)).cloned();
+                return Err(Failure::new(
+                    status::BUSY,
+                    format!(
+                        "{:?} is still held by session {session} ({}), which was told: wait for it, or revoke it with --session",
+                        self.args.key.as_str(),
+                        label.unwrap_or_default(),
+                    ),
+                ));
             }
             // One that has died holds nothing when it is due, which somebody has to say.
             let sessions: BTreeSet<SessionId> = round.left.iter().map(|it| it.session).collect();
@@ -242,6 +249,15 @@ impl<'a> Breaking<'a> {
             }
             tokio::time::sleep(LOOK).await;
         }
+    }
+
+    /// A foreign record was another one each time that it was to be evicted.
+    fn changes(&self) -> Failure {
+        let what = format!(
+            "the record of {:?} changes all the time: try again",
+            self.args.key.as_str()
+        );
+        Failure::new(status::BUSY, what)
     }
 
     /// Looks at the key once, and breaks what is there; of living holders only if that is asked for.
@@ -288,7 +304,10 @@ impl<'a> Breaking<'a> {
                     round.progress = true;
                 }
             }
-            let foreign = record.holders.iter().any(|holder| holder.grant.is_none());
+            // What is held below a path is evicted there.
+            let is_here = |holder: &Holder| !matches!(holder.mode, Mode::IX | Mode::IS);
+            let mut foreign = record.holders.iter().filter(|it| it.grant.is_none());
+            let foreign = foreign.any(is_here);
             if foreign {
                 round.changed = !self.backend.evict(&record).await?;
             }
@@ -449,8 +468,8 @@ async fn discarded(
         noted().await?;
     }
     let now = ended(backend, session, End::Discard).await?;
-    // A discard uses up a number of adoptions.
-    let discarded = now.life == Life::Dead && now.adoption > seen.adoption;
+    // A discard uses up a number of adoptions, which nobody has then; whoever has settled it has one.
+    let discarded = now.life == Life::Dead && now.adoption > seen.adoption && now.adopter.is_none();
     if discarded && seen.life != Life::Abandoned {
         noted().await?;
     }
@@ -634,7 +653,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_settled_meanwhile_is_not_said_to_be_discarded() {
         use lockkeeper::MemoryBackend;
-        use lockkeeper::backend::SessionStore as _;
+        use lockkeeper::backend::{Adopt, Incarnation, SessionStore as _};
 
         let memory = MemoryBackend::new();
         let locks = Locks::builder(memory.clone()).build().unwrap();
@@ -657,11 +676,19 @@ mod tests {
                 .await
                 .unwrap()
         };
-        // Somebody else is quicker.
         let (_, left) = leaves("a").await;
         assert_eq!(discards(&left).await, (Life::Dead, true));
-        let again = find(&*memory, left.session).await.unwrap().unwrap();
-        assert_eq!(discards(&again).await, (Life::Dead, false));
+        // Somebody else is quicker.
+        let (_, left) = leaves("c").await;
+        let by = locks.lock("by").acquire().await.unwrap().session();
+        let unknown = Incarnation::UNKNOWN;
+        let adopted = memory
+            .adopt(left.session, 0, by, Adopt::Take, unknown)
+            .await;
+        let number = adopted.unwrap().adoption().unwrap().number;
+        let settled = memory.settle(left.session, number, by, unknown).await;
+        assert!(settled.unwrap().is_settled());
+        assert_eq!(discards(&left).await, (Life::Dead, false));
         // It has ended since it was looked at.
         let (living, _) = leaves("b").await;
         assert_eq!(living.life, Life::Living);
@@ -676,10 +703,10 @@ mod tests {
         use std::sync::atomic::{AtomicU32, Ordering};
 
         use lockcore_conformance::{Decorated, Decorator};
+        use lockkeeper::MemoryBackend;
         use lockkeeper::backend::Page;
-        use lockkeeper::{MemoryBackend, Mode};
 
-        struct Odd(std::sync::Arc<MemoryBackend>, AtomicU32);
+        struct Odd(std::sync::Arc<MemoryBackend>, Mode, AtomicU32);
 
         #[lockkeeper::async_trait]
         impl Decorator for Odd {
@@ -689,16 +716,19 @@ mod tests {
 
             async fn records(
                 &self,
-                _filter: &Filter,
+                filter: &Filter,
                 _after: Option<&str>,
                 _limit: usize,
             ) -> lockkeeper::Result<Page<Record>> {
-                let key = LockKey::parse("k").unwrap();
+                let Filter::Key(key) = filter else {
+                    panic!("{filter:?}");
+                };
+                let key = key.clone();
                 let holder = Holder {
                     key: key.clone(),
                     grant: None,
                     owner: None,
-                    mode: Mode::X,
+                    mode: self.1,
                     label: "odd".to_owned(),
                     since: None,
                     life: Life::Living,
@@ -710,7 +740,7 @@ mod tests {
                     more: false,
                     version: String::new(),
                 };
-                let is_there = self.1.load(Ordering::Relaxed) < 2;
+                let is_there = self.2.load(Ordering::Relaxed) < 2;
                 Ok(Page {
                     items: is_there.then_some(record).into_iter().collect(),
                     next: None,
@@ -718,22 +748,27 @@ mod tests {
             }
 
             async fn evict(&self, _seen: &Record) -> lockkeeper::Result<bool> {
-                Ok(self.1.fetch_add(1, Ordering::Relaxed) == 1)
+                Ok(self.2.fetch_add(1, Ordering::Relaxed) == 1)
             }
         }
 
-        for session in [false, true] {
-            let memory = MemoryBackend::new();
-            let locks = Locks::builder(memory.clone()).build().unwrap();
-            let backend = Decorated(Odd(memory, AtomicU32::new(0)));
-            let args = BreakArgs {
-                key: LockKey::parse("k").unwrap(),
-                reason: label("why"),
-                session,
-                wait: Duration::from_secs(60),
-            };
-            let broken = Breaking::new(&backend, locks, label("ops"), &args).broken();
-            assert_eq!(broken.await.unwrap().evicted, 1, "{session}");
+        // What is held below a path is evicted there, and never by the path.
+        for (key, mode, evicted) in [("k", Mode::X, 1), ("/a", Mode::X, 1), ("/a", Mode::IX, 0)] {
+            for session in [false, true] {
+                let memory = MemoryBackend::new();
+                let locks = Locks::builder(memory.clone()).build().unwrap();
+                let backend = Decorated(Odd(memory, mode, AtomicU32::new(0)));
+                let args = BreakArgs {
+                    key: LockKey::parse(key).unwrap(),
+                    reason: label("why"),
+                    session,
+                    wait: Duration::from_secs(60),
+                };
+                let broken = Breaking::new(&backend, locks, label("ops"), &args).broken();
+                let broken = tokio::time::timeout(Duration::from_secs(5), broken).await;
+                let broken = broken.unwrap().unwrap();
+                assert_eq!(broken.evicted, evicted, "{key} {mode:?} {session}");
+            }
         }
     }
 }

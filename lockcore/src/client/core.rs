@@ -191,14 +191,15 @@ impl Core {
         self.rng().random_range(0..many) == 0
     }
 
-    /// Whether a session is to sweep the namespace now: none of this client has done so for that long, and it is one of so
-    /// many among all sessions that were met. If so, the next pause begins now.
-    pub(crate) fn sweeps_after(&self, pause: Duration, sessions: usize) -> bool {
+    /// Whether a session is to sweep the namespace now: none of this client has done so for the shorter pause, and it is one
+    /// of so many among all sessions that were met; or none has for the longer one. If so, the next pause begins now.
+    pub(crate) fn sweeps_after(&self, pauses: [Duration; 2], sessions: usize) -> bool {
         let met = self.swept_sessions.load(Ordering::Relaxed);
         let one_of = u32::try_from(met / sessions).unwrap_or(u32::MAX);
-        if !self.is_one_of(one_of.max(1)) {
-            return false;
-        }
+        let pause = match self.is_one_of(one_of.max(1)) {
+            true => pauses[0],
+            false => pauses[1],
+        };
         let now = clock::now();
         let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let sweeps = swept.is_none_or(|swept| now.saturating_duration_since(swept) >= pause);

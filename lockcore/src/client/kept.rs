@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::client::core::Core;
 use crate::client::error::InputError;
 use crate::client::keeper::whole_milliseconds;
 use crate::client::locks::Locks;
-use crate::client::retry::until_answered;
+use crate::client::retry::{in_doubt, until_answered};
 use crate::limits::{MAX_TTL, MIN_TTL};
 use crate::session::decimal;
 use crate::{
@@ -197,7 +198,7 @@ impl Locks {
         ttl: Duration,
     ) -> std::result::Result<KeptState, KeepError> {
         check_ttl(&self.core, ttl)?;
-        renewed(&self.core, kept, ttl).await
+        Ok(renewed(&self.core, kept, ttl).await?.0)
     }
 
     /// Releases the lock. `Held`: it was held until then.
@@ -217,9 +218,18 @@ impl Locks {
         // again because an answer was lost.
         let shortest = core.info.min_ttl.max(MIN_TTL);
         let ttl = shortest.saturating_add(core.config.patience.saturating_mul(2));
-        let state = renewed(core, kept, ttl.min(core.info.max_ttl).min(MAX_TTL)).await?;
-        if state == KeptState::Held {
-            close(core, kept).await?;
+        let ttl = ttl.min(core.info.max_ttl).min(MAX_TTL);
+        let (state, doubted) = renewed(core, kept, ttl).await?;
+        match state {
+            KeptState::Held => close(core, kept).await?,
+            // Its end may be that of the lease which an earlier copy has made so short.
+            KeptState::NotHeld if doubted => {
+                let what = "an answer was lost, and the session has ended since: whether the lock was held until now is not known";
+                let (name, operation) = (core.info.name, crate::Operation::Renew);
+                let unknown = Error::new(crate::ErrorKind::Indeterminate, name, operation, what);
+                return Err(unknown.into());
+            }
+            KeptState::NotHeld => {}
         }
         Ok(state)
     }
@@ -266,26 +276,29 @@ pub(crate) fn check_ttl(core: &Core, ttl: Duration) -> std::result::Result<(), I
     }
 }
 
-/// Renews the session by a number that follows its last one. If another process has done so meanwhile, again.
+/// Renews the session by a number that follows its last one. If another process has done so meanwhile, again. Also says
+/// whether a copy of the request may have been executed whose answer was lost.
 async fn renewed(
     core: &Core,
     kept: &Kept,
     ttl: Duration,
-) -> std::result::Result<KeptState, KeepError> {
+) -> std::result::Result<(KeptState, bool), KeepError> {
     let mut within = (kept.incarnation, Ranges::EMPTY);
     let mut ours = 0;
+    let doubted = AtomicBool::new(false);
+    let as_known = |state| Ok((state, doubted.load(Ordering::Relaxed)));
     loop {
         let Some(last) = last(core, kept).await? else {
-            return Ok(KeptState::NotHeld);
+            return as_known(KeptState::NotHeld);
         };
         let (incarnation, granted) = within.clone();
         // A copy of an earlier request of ours is not overtaken by an equal one.
         ours = last.max(ours) + 1;
         let renewal = renewal(kept, ours).after(last).within(incarnation, granted);
         let renewal = renewal.lasting(whole_milliseconds(ttl));
-        let answer = until_answered(core, || true, || core.backend.renew(kept.session, &renewal));
-        match answer.await? {
-            Renewed::Living => return Ok(KeptState::Held),
+        let send = || in_doubt(core.backend.renew(kept.session, &renewal), &doubted);
+        match until_answered(core, || true, send).await? {
+            Renewed::Living => return as_known(KeptState::Held),
             // Nobody else obeys an operator who has broken it.
             Renewed::Noted(notes)
                 if notes.iter().any(|note| {
@@ -294,10 +307,10 @@ async fn renewed(
                 }) =>
             {
                 close(core, kept).await?;
-                return Ok(KeptState::NotHeld);
+                return Ok((KeptState::NotHeld, false));
             }
-            Renewed::Noted(_) => return Ok(KeptState::Held),
-            Renewed::Dead | Renewed::Forgotten => return Ok(KeptState::NotHeld),
+            Renewed::Noted(_) => return as_known(KeptState::Held),
+            Renewed::Dead | Renewed::Forgotten => return as_known(KeptState::NotHeld),
             Renewed::Moved(incarnation) => within = (incarnation, kept.granted.clone()),
             Renewed::Overtaken => {}
         }

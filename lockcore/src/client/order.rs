@@ -112,8 +112,8 @@ pub enum Released {
     /// [`lost`](crate::Held::lost) on what was [held](crate::Guard::held) tells why, if that is known. An intent is
     /// left behind, unless its removal was acknowledged before, or the store still takes it when the session is closed.
     NotHeld,
-    /// The lock is given back, and its session lives. Nobody knows whether it was held until then: the store did not
-    /// find it, and an earlier, unanswered copy of the request may have released it.
+    /// The lock is given back. Nobody knows whether it was held until then: the store did not find it, and an earlier,
+    /// unanswered copy of the request may have released it.
     Unknown,
 }
 

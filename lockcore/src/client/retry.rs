@@ -1,11 +1,29 @@
 //! Repeats requests that may be repeated.
 
-use futures_util::future::BoxFuture;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
 
 pub(crate) use crate::client::breaker::may_pass;
 use crate::client::clock::now;
 use crate::client::core::Core;
 use crate::{Error, Result};
+
+/// The same request, which notes when it fails and may have been executed.
+pub(crate) fn in_doubt<'a, T: 'a>(
+    request: BoxFuture<'a, Result<T>>,
+    doubted: &'a AtomicBool,
+) -> BoxFuture<'a, Result<T>> {
+    let noted = async move {
+        let answer = request.await;
+        let failed = answer.as_ref().err();
+        if failed.is_some_and(|error| !error.is_certainly_without_effect()) {
+            doubted.store(true, Ordering::Relaxed);
+        }
+        answer
+    };
+    noted.boxed()
+}
 
 /// Sends a request that may be repeated until it is answered, for at most the client's patience from the first failure
 /// on, and only while `go_on` is true. The error is one of unknown outcome if any of the failures was, whatever failed

@@ -75,7 +75,7 @@ impl Keeper {
             self.acknowledged = self.seq;
         }
         self.seq = self.seq.max(keep.seq - 1);
-        let mut failures = 0;
+        let (mut failures, mut doubted) = (0, false);
         loop {
             // What is lost stays so, even if the store still has the lease.
             match now() < deadline {
@@ -96,12 +96,13 @@ impl Keeper {
                 }
                 Ok(Renewed::Moved(incarnation)) => self.moving = Some(incarnation),
                 // The lease may be as long as is left of it, and an earlier copy of this have made it so.
-                Ok(Renewed::Dead | Renewed::Forgotten) if failures > 0 => {
+                Ok(Renewed::Dead | Renewed::Forgotten) if doubted => {
                     return Err(no_lease(&self.core));
                 }
                 Ok(Renewed::Dead | Renewed::Forgotten) => return Ok(Left::NotHeld),
                 // An earlier copy may have been executed; its answer does not come any more.
-                Ok(_) | Err(_) => {
+                unanswered => {
+                    doubted |= !unanswered.is_err_and(|it| it.is_certainly_without_effect());
                     failures += 1;
                     sleep_until(now() + pause(&self.core, failures)).await;
                 }

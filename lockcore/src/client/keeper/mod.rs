@@ -43,6 +43,8 @@ const ONE_SWEEPS_OF: u32 = 32;
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
 /// Where a sweep reads all sessions, so many of them sweep in that time, on the average.
 const SESSIONS_THAT_SWEEP: usize = 16;
+/// A client whose last sweep is older sweeps in any case: there may be fewer sessions by now.
+const LONGEST_BETWEEN_SWEEPS: Duration = Duration::from_secs(60 * 60);
 /// The most requests of a sweep.
 const SWEEP_REQUESTS: usize = 4;
 /// How long a sweep goes on at most when the session is closed.
@@ -225,14 +227,16 @@ impl Keeper {
             }
         }
         self.news.end();
-        let renewal = self.renewal.take();
+        let (renewal, mut sweeping) = (self.renewal.take(), self.sweeping.take());
         tokio::select! {
             biased;
             () = self.close() => {}
             () = goes_on(renewal) => {}
+            // It may have its turn, or a connection, before the close.
+            () = goes_on_sweeping(&mut sweeping) => {}
         }
         // One that has begun does something where all programs are short.
-        let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut self.sweeping)).await;
+        let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut sweeping)).await;
     }
 
     /// Tells the program if this task had something to do at `due`, and ran much later. The machine's sleep does not
@@ -314,12 +318,13 @@ impl Keeper {
         self.adopted.clear();
         // Nothing is released: the intent may be registered, and it always has its locks. Where no renewal got through, the
         // store has not said that they are lost.
-        let in_time = self.session.why() != Some(LostReason::Deadline);
+        let is_said = self.session.why() != Some(LostReason::Deadline);
         for release in std::mem::take(&mut self.after_intent) {
-            release.answer(match in_time {
+            let known = match is_said {
                 true => Ok(Released::NotHeld),
                 false => Err(left_in_doubt(&self.core)),
-            });
+            };
+            release.answer(known);
         }
     }
 
@@ -382,7 +387,8 @@ impl Keeper {
     }
 
     fn sweeps_now(&self) -> bool {
-        self.core.sweeps_after(BETWEEN_SWEEPS, SESSIONS_THAT_SWEEP)
+        let pauses = [BETWEEN_SWEEPS, LONGEST_BETWEEN_SWEEPS];
+        self.core.sweeps_after(pauses, SESSIONS_THAT_SWEEP)
     }
 
     /// Removes what is no longer live. A failure does not matter: there is a next time.
@@ -400,6 +406,13 @@ impl Keeper {
                 }
             }
         }));
+    }
+}
+
+/// Never resolves.
+async fn goes_on_sweeping(sweeping: &mut Option<BoxFuture<'static, ()>>) {
+    loop {
+        ends(sweeping).await;
     }
 }
 

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::FutureExt as _;
-
 use super::ends::close;
 use super::{Done, Keeper};
 use crate::client::clock::now;
 use crate::client::core::Core;
 use crate::client::order::{Release, Released};
-use crate::client::retry::until_answered;
+use crate::client::retry::{in_doubt, until_answered};
 use crate::client::session::Session;
 use crate::{Claim, End, Error, Grant, Life, Result, SessionState, Stood};
 
@@ -131,16 +129,7 @@ pub(crate) async fn release_each(
         let doubted = AtomicBool::new(false);
         let send = || {
             let sent = core.backend.release(grant, &claims[range.clone()]);
-            let doubted = &doubted;
-            let sent = async move {
-                let answer = sent.await;
-                let failed = answer.as_ref().err();
-                if failed.is_some_and(|error| !error.is_certainly_without_effect()) {
-                    doubted.store(true, Ordering::Relaxed);
-                }
-                answer
-            };
-            sent.boxed()
+            in_doubt(sent, &doubted)
         };
         let stood = until_answered(core, || !session.is_dead(), send).await?;
         let once = !doubted.load(Ordering::Relaxed);

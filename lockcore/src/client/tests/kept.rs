@@ -321,6 +321,40 @@ async fn has_it_next(other: &Locks) {
     assert_eq!(next.release().await.unwrap(), Released::Released);
 }
 
+/// Nothing was executed before: the store knows.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_revoked_is_lost_also_if_the_store_was_away_for_a_moment() {
+    let (spy, one, _other) = spy();
+    let guard = one.lock("g").own_session().acquire().await.unwrap();
+    let backend: &dyn crate::LockBackend = &*spy;
+    backend.end(&[guard.session()], End::Revoke).await.unwrap();
+    let mut failed = 0;
+    spy.decide(move |call| match call {
+        Call::Renew(_, renewal) if renewal.ttl.is_some() && failed == 0 => {
+            failed += 1;
+            Fate::Fails(ErrorKind::Unavailable)
+        }
+        _ => Fate::Answered,
+    });
+    let kept = guard.keep_for(2 * SECOND).await;
+    assert!(matches!(kept, Err(KeepError::Lost)), "{kept:?}");
+}
+
+/// Who is impatient asks again when so short a lease is over.
+#[tokio::test(start_paused = true)]
+async fn whether_a_lock_was_held_is_not_known_if_its_release_is_answered_too_late() {
+    let (spy, one, other) = spy();
+    let kept = keep(&one, "g", HOUR).await;
+    let impatient = spy.builder().patience(SECOND).build().unwrap();
+    loses_the_next_answer(&spy);
+    let (released, ()) = tokio::join!(impatient.release_kept(&kept), has_it_next(&other));
+    let unknown = match released.unwrap_err() {
+        KeepError::Store(error) => error,
+        known => panic!("{known}"),
+    };
+    assert_eq!(unknown.kind(), ErrorKind::Indeterminate, "{unknown}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_release_whose_answer_is_lost_finds_the_lock_held() {
     let (spy, one, other) = spy();
