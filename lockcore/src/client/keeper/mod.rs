@@ -236,7 +236,9 @@ impl Keeper {
             () = goes_on_sweeping(&mut sweeping) => {}
         }
         // One that has begun does something where all programs are short.
-        let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut sweeping)).await;
+        if sweeping.is_some() {
+            let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut sweeping)).await;
+        }
     }
 
     /// Tells the program if this task had something to do at `due`, and ran much later. The machine's sleep does not

@@ -403,6 +403,13 @@ async fn a_sweep_that_takes_long_keeps_nobody_from_ending() {
     assert_eq!(guard.release().await.unwrap(), Released::Released);
     assert!(locks.shutdown(secs(1)).await);
     assert_eq!(spy.count(closes), 1);
+    // Where there is none, nothing is waited for.
+    let spy = Spy::new(MemoryBackend::new());
+    let locks = spy.builder().seed(1).build().unwrap();
+    drop(hold(&locks, "g").await);
+    let since = spy.elapsed();
+    assert!(locks.shutdown(secs(1)).await);
+    assert!(spy.elapsed() - since < Duration::from_millis(100));
 }
 
 #[tokio::test(start_paused = true)]
