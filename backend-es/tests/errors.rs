@@ -195,7 +195,12 @@ async fn read(stream: &mut TcpStream) -> Option<String> {
 
 fn request(keys: &[&str]) -> Acquire {
     let session = SessionId::new(7);
-    let claim = |key: &&str| Claim::new(LockKey::parse(key).unwrap(), Want::Create).unwrap();
+    // One key that nobody else may hold is tried as a new document.
+    let want = match keys {
+        [_] => Want::Share { limit: None },
+        _ => Want::Create,
+    };
+    let claim = |key: &&str| Claim::new(LockKey::parse(key).unwrap(), want).unwrap();
     Acquire::new(
         Grant { session, n: 1 },
         OwnerId { session, m: 1 },

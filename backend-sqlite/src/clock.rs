@@ -13,7 +13,7 @@ impl Clock {
         Ok(Self { boot: boot()? })
     }
 
-    /// The boot that [`now`](Self::now) counts from; a time of another boot is past.
+    /// The boot that [`now`](Self::now) counts from; of a lease of another boot the wall clock says what is left.
     pub(crate) fn boot(&self) -> &str {
         &self.boot
     }
@@ -43,7 +43,7 @@ fn boot() -> io::Result<Box<str>> {
     Ok("wall clock".into())
 }
 
-/// The time since 1970: the least number of a new token, and what people read. No lease depends on it.
+/// The time since 1970: the least number of a new token, what people read, and what is left of a lease of another boot.
 #[expect(
     clippy::disallowed_methods,
     reason = "tokens continue above those of a file that lost its last writes; a step back is made up for by counting"
