@@ -238,8 +238,10 @@ impl EsBackend {
     /// Whether one record is tried as a new document first.
     fn creates(&self) -> bool {
         let one_less = |left: u32| left.checked_sub(1);
-        let (set, fetch) = (Ordering::Relaxed, Ordering::Relaxed);
-        self.scripts.fetch_update(set, fetch, one_less).is_err()
+        let left = self
+            .scripts
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        left.is_err()
     }
 
     /// Tries one record as a new document. Says whether it is still to be entered: where it is there already.

@@ -588,6 +588,7 @@ async fn all_who_wait_in_a_process_look_together() {
         let since = Instant::now();
         while together < 20 {
             assert!(since.elapsed() < Duration::from_secs(30), "{together}");
+            // From one count of the requests to the next.
             tokio::time::sleep(Duration::from_millis(10)).await;
             for keys in recorder.take().iter().filter_map(looks) {
                 match keys > KEYS / 2 {

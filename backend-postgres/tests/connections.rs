@@ -570,51 +570,89 @@ async fn who_is_connected_to_an_old_primary_leaves_it_while_it_lives() {
     until("it goes on", async || renews(&ours, number + 1).await.ok()).await;
 }
 
+/// A primary that takes no new connections once its standby has replaced it, and goes on with those that it has.
+struct OldPrimary {
+    database: String,
+    /// A connection to another database: who is connected to one cannot close it.
+    by: PgConnection,
+    /// A connection to its database, for whoever holds something there.
+    holding: PgConnection,
+    /// With a session.
+    ours: Arc<PostgresBackend>,
+    standby: Server,
+    _primary: Server,
+    _copy: tempfile::TempDir,
+}
+
+impl OldPrimary {
+    async fn new() -> Self {
+        let primary = waited(|| postgres::node(&[]).unwrap()).await;
+        let url = primary.url().to_owned();
+        drop(PostgresBackend::connect(config(&primary)).await.unwrap());
+        let mut holding = raw(&primary).await;
+        // On a slow machine it takes a while until somebody is asked.
+        let patient = "ALTER FUNCTION lockkeeper.acquire_one SET lock_timeout = '1min'";
+        sqlx::raw_sql(patient).execute(&mut holding).await.unwrap();
+        let (copy, standby) = standby_of(url.clone()).await;
+        let (server, database) = url.rsplit_once('/').unwrap();
+        let aside = format!("{server}/template1").replacen("http", "postgres", 1);
+        let by = PgConnection::connect(&aside).await.unwrap();
+        let ours = several(&[&primary, &standby]).await.unwrap();
+        open(&ours).await;
+        Self {
+            database: database.to_owned(),
+            by,
+            holding,
+            ours,
+            standby,
+            _primary: primary,
+            _copy: copy,
+        }
+    }
+
+    /// The standby is promoted. A connection to it.
+    async fn is_replaced(&mut self) -> PgConnection {
+        let mut other = raw(&self.standby).await;
+        let promote = "SELECT pg_promote()";
+        sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
+        let close = format!("ALTER DATABASE {} ALLOW_CONNECTIONS false", self.database);
+        let close = sqlx::raw_sql(AssertSqlSafe(close));
+        close.execute(&mut self.by).await.unwrap();
+        other
+    }
+}
+
 /// An old primary that takes no new connection goes on with those that it has, and does not answer the question which one is
 /// the primary: whoever needs one more connection meets the new one.
 #[tokio::test]
 async fn who_meets_the_new_primary_leaves_its_connections_to_the_old_one() {
-    let primary = waited(|| postgres::node(&[]).unwrap()).await;
-    let url = primary.url().to_owned();
-    drop(PostgresBackend::connect(config(&primary)).await.unwrap());
-    let mut holding = raw(&primary).await;
-    // On a slow machine it takes a while until somebody is asked.
-    let patient = "ALTER FUNCTION lockkeeper.acquire_one SET lock_timeout = '1min'";
-    sqlx::raw_sql(patient).execute(&mut holding).await.unwrap();
-    let (_copy, standby) = standby_of(url.clone()).await;
-    let (server, database) = url.rsplit_once('/').unwrap();
-    // Who is connected to a database cannot close it.
-    let aside = format!("{server}/template1").replacen("http", "postgres", 1);
-    let mut by = PgConnection::connect(&aside).await.unwrap();
-    let ours = several(&[&primary, &standby]).await.unwrap();
-    open(&ours).await;
-    has_caught_up(&mut by).await;
-    sqlx::raw_sql(LATCH).execute(&mut holding).await.unwrap();
+    let mut old = OldPrimary::new().await;
+    let ours = Arc::clone(&old.ours);
+    has_caught_up(&mut old.by).await;
+    sqlx::raw_sql(LATCH)
+        .execute(&mut old.holding)
+        .await
+        .unwrap();
     let asks = [1, 2].map(|n| {
         let ours = Arc::clone(&ours);
         tokio::spawn(async move { ours.acquire(&request("k", n)).await })
     });
     until("both wait for the latch", async || {
-        (pids(&mut by, "query LIKE '%acquire%'").await.len() == 2).then_some(())
+        (pids(&mut old.by, "query LIKE '%acquire%'").await.len() == 2).then_some(())
     })
     .await;
-    let mut other = raw(&standby).await;
-    let promote = "SELECT pg_promote()";
-    sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
-    let close = format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false");
-    let close = sqlx::raw_sql(AssertSqlSafe(close));
-    close.execute(&mut by).await.unwrap();
+    let mut other = old.is_replaced().await;
     renews(&ours, 1).await.unwrap();
     assert_eq!(pids(&mut other, OURS).await.len(), 1, "it was asked there");
     sqlx::raw_sql("ROLLBACK")
-        .execute(&mut holding)
+        .execute(&mut old.holding)
         .await
         .unwrap();
     for ask in asks {
         ask.await.unwrap().unwrap();
     }
     until("the old one is left", async || {
-        pids(&mut by, "true").await.is_empty().then_some(())
+        pids(&mut old.by, "true").await.is_empty().then_some(())
     })
     .await;
     renews(&ours, 2).await.unwrap();
@@ -624,59 +662,44 @@ async fn who_meets_the_new_primary_leaves_its_connections_to_the_old_one() {
 /// requests go to, and not with the one that was found last, as by who listens.
 #[tokio::test]
 async fn who_listens_at_the_new_primary_does_not_hide_it_from_the_rest() {
-    let primary = waited(|| postgres::node(&[]).unwrap()).await;
-    let url = primary.url().to_owned();
-    drop(PostgresBackend::connect(config(&primary)).await.unwrap());
-    let mut holding = raw(&primary).await;
-    // On a slow machine it takes a while until it is asked.
-    let patient = "ALTER FUNCTION lockkeeper.acquire_one SET lock_timeout = '1min'";
-    sqlx::raw_sql(patient).execute(&mut holding).await.unwrap();
-    let (_copy, standby) = standby_of(url.clone()).await;
-    let (server, database) = url.rsplit_once('/').unwrap();
-    // Who is connected to a database cannot close it.
-    let aside = format!("{server}/template1").replacen("http", "postgres", 1);
-    let mut by = PgConnection::connect(&aside).await.unwrap();
-    let ours = several(&[&primary, &standby]).await.unwrap();
-    open(&ours).await;
+    let mut old = OldPrimary::new().await;
+    let ours = Arc::clone(&old.ours);
     let held = request("held", 9);
     ours.acquire(&held).await.unwrap();
     let _watch = ours.watch(&held.claims).await.unwrap();
-    has_caught_up(&mut by).await;
-    sqlx::raw_sql(LATCH).execute(&mut holding).await.unwrap();
+    has_caught_up(&mut old.by).await;
+    sqlx::raw_sql(LATCH)
+        .execute(&mut old.holding)
+        .await
+        .unwrap();
     let ask = {
         let ours = Arc::clone(&ours);
         tokio::spawn(async move { ours.acquire(&request("k", 1)).await })
     };
     let asks = "query LIKE '%acquire%'";
     until("it waits for the latch", async || {
-        (pids(&mut by, asks).await.len() == 1).then_some(())
+        (pids(&mut old.by, asks).await.len() == 1).then_some(())
     })
     .await;
     renews(&ours, 1).await.unwrap();
-    let mut other = raw(&standby).await;
-    let promote = "SELECT pg_promote()";
-    sqlx::raw_sql(promote).execute(&mut other).await.unwrap();
-    let close = format!("ALTER DATABASE {database} ALLOW_CONNECTIONS false");
-    let close = sqlx::raw_sql(AssertSqlSafe(close));
-    close.execute(&mut by).await.unwrap();
+    let _other = old.is_replaced().await;
     // Of two connections, the one that is idle ends. Nobody needs another one since.
-    let idle = pids(&mut by, "query LIKE '%renew%'").await;
+    let idle = pids(&mut old.by, "query LIKE '%renew%'").await;
     assert_eq!(idle.len(), 1);
     let ends = format!("SELECT pg_terminate_backend({})", idle[0]);
     let ends = sqlx::raw_sql(AssertSqlSafe(ends));
-    ends.execute(&mut by).await.unwrap();
+    ends.execute(&mut old.by).await.unwrap();
     renews(&ours, 2).await.unwrap_err();
     sqlx::raw_sql("ROLLBACK")
-        .execute(&mut holding)
+        .execute(&mut old.holding)
         .await
         .unwrap();
-    drop(holding);
     ask.await.unwrap().unwrap();
     let mut number = 2;
     until("the old one is left", async || {
         number += 1;
         renews(&ours, number).await.unwrap();
-        pids(&mut by, "query LIKE '%renew%'")
+        pids(&mut old.by, "query LIKE '%renew%'")
             .await
             .is_empty()
             .then_some(())

@@ -316,6 +316,13 @@ fn loses_the_next_answer(spy: &Spy) {
     });
 }
 
+fn is_unknown(error: KeepError) {
+    match error {
+        KeepError::Store(error) => assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}"),
+        known => panic!("{known}"),
+    }
+}
+
 async fn has_it_next(other: &Locks) {
     let next = other.lock("g").wait(60 * SECOND).acquire().await.unwrap();
     assert_eq!(next.release().await.unwrap(), Released::Released);
@@ -348,11 +355,7 @@ async fn whether_a_lock_was_held_is_not_known_if_its_release_is_answered_too_lat
     let impatient = spy.builder().patience(SECOND).build().unwrap();
     loses_the_next_answer(&spy);
     let (released, ()) = tokio::join!(impatient.release_kept(&kept), has_it_next(&other));
-    let unknown = match released.unwrap_err() {
-        KeepError::Store(error) => error,
-        known => panic!("{known}"),
-    };
-    assert_eq!(unknown.kind(), ErrorKind::Indeterminate, "{unknown}");
+    is_unknown(released.unwrap_err());
 }
 
 #[tokio::test(start_paused = true)]
@@ -370,11 +373,7 @@ async fn whether_a_lock_was_kept_is_not_known_if_it_is_over_before_that_is_answe
     let guard = one.lock("g").own_session().acquire().await.unwrap();
     loses_the_next_answer(&spy);
     let (kept, ()) = tokio::join!(guard.keep_for(2 * SECOND), has_it_next(&other));
-    let unknown = match kept.unwrap_err() {
-        KeepError::Store(error) => error,
-        known => panic!("{known}"),
-    };
-    assert_eq!(unknown.kind(), ErrorKind::Indeterminate, "{unknown}");
+    is_unknown(kept.unwrap_err());
 }
 
 #[tokio::test(start_paused = true)]

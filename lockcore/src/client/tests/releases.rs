@@ -87,20 +87,25 @@ async fn a_revoked_holder_whose_keys_were_swept_is_told_too() {
     }
 }
 
+/// The first release is executed, and its answer lost.
+fn loses_the_first_answer(spy: &Spy) {
+    let mut lost = 0;
+    spy.decide(move |call| match call {
+        Call::Release(_) if lost == 0 => {
+            lost += 1;
+            Fate::AnswerLost
+        }
+        _ => Fate::Answered,
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_a_release_whose_answer_was_lost_nobody_knows() {
     for store in stores() {
         for way in WAYS {
             let spy = Spy::new(Arc::clone(&store));
             let guard = hold(&spy, way).await;
-            let mut lost = 0;
-            spy.decide(move |call| match call {
-                Call::Release(_) if lost == 0 => {
-                    lost += 1;
-                    Fate::AnswerLost
-                }
-                _ => Fate::Answered,
-            });
+            loses_the_first_answer(&spy);
             assert_eq!(guard.release().await.unwrap(), Released::Unknown, "{way}");
         }
     }
@@ -113,14 +118,7 @@ async fn of_a_release_whose_answer_was_lost_nobody_knows_also_of_a_session_that_
         let spy = Spy::new(Arc::clone(&store));
         let guard = hold(&spy, "plain").await;
         let session = guard.session();
-        let mut lost = 0;
-        spy.decide(move |call| match call {
-            Call::Release(_) if lost == 0 => {
-                lost += 1;
-                Fate::AnswerLost
-            }
-            _ => Fate::Answered,
-        });
+        loses_the_first_answer(&spy);
         let over = async {
             while spy.count(releases) == 0 {
                 sleep(Duration::from_millis(1)).await;
