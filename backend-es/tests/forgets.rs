@@ -108,9 +108,8 @@ async fn documents(space: &Space) -> Vec<(String, Value)> {
 /// A primary with these documents and no others takes over, as a copy does that was stopped when it had them.
 async fn force_stale(space: &Space, had: &[(String, Value)]) {
     force(space, "allocate_empty_primary").await;
-    for (id, document) in had {
-        space.put(id, document).await;
-    }
+    let had = had.iter().map(|(id, document)| (id.as_str(), document));
+    space.put_all(had).await;
 }
 
 #[tokio::test]

@@ -568,10 +568,10 @@ BEGIN
     RETURN sweep_session(p_id, p_limit);
 END $$;
 
-CREATE OR REPLACE FUNCTION {ns}.sweep_all(p_limit bigint) RETURNS bigint
+-- The same of all sessions, of which it says how many hold something.
+CREATE OR REPLACE FUNCTION {ns}.sweep_namespace(p_limit bigint, OUT r_removed bigint, OUT r_sessions bigint)
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
-    removed bigint := 0;
     forgotten bigint;
     p_id bytea := '';
     -- The clock itself is no bound of a search in an index.
@@ -585,19 +585,22 @@ BEGIN
     done := set_config('synchronous_commit', waits, true);
     PERFORM end_sessions(ARRAY(
         SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() ORDER BY ended LIMIT 1000), 'due');
-    WHILE removed < p_limit LOOP
+    r_removed := 0;
+    r_sessions := 0;
+    WHILE r_removed < p_limit LOOP
         SELECT session INTO p_id FROM holders WHERE session > p_id ORDER BY session LIMIT 1;
         EXIT WHEN NOT FOUND;
         IF NOT EXISTS (SELECT FROM sessions WHERE id = p_id) THEN
             PERFORM end_sessions(ARRAY[p_id], 'due');
         END IF;
-        removed := removed + sweep_session(p_id, p_limit - removed);
+        r_sessions := r_sessions + 1;
+        r_removed := r_removed + sweep_session(p_id, p_limit - r_removed);
     END LOOP;
     DELETE FROM sessions WHERE id = ANY (ARRAY(
         SELECT s.id FROM sessions s
         WHERE s.life = 'dead' AND s.ended < long_ago
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
-        ORDER BY s.ended LIMIT p_limit - removed FOR UPDATE SKIP LOCKED));
+        ORDER BY s.ended LIMIT p_limit - r_removed FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    RETURN removed + forgotten;
+    r_removed := r_removed + forgotten;
 END $$;

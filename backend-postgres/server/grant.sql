@@ -19,7 +19,7 @@ GRANT EXECUTE ON FUNCTION
     {ns}.release_many(bytea, bigint[], text[]),
     {ns}.confirm(bytea, bigint, text[], text[]),
     {ns}.sweep(bytea, bigint),
-    {ns}.sweep_all(bigint),
+    {ns}.sweep_namespace(bigint),
     {ns}.watch(bigint[], text, bigint, text[]),
     {ns}.unwatch(bigint[]),
     {ns}.records(text[], boolean),

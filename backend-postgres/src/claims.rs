@@ -72,16 +72,22 @@ impl ClaimStore for PostgresBackend {
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
         let limit = limit.clamp(1, SWEPT_AT_ONCE);
         let most = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
-        let (function, values) = match which {
-            Sweep::Session(id) => ("sweep", vec![Value::Bytes(id_bytes(id)), most]),
-            Sweep::All => ("sweep_all", vec![most]),
+        let call = match which {
+            Sweep::Session(id) => Call::new("sweep", vec![Value::Bytes(id_bytes(id)), most]),
+            Sweep::All => Call::new("sweep_namespace", vec![most]),
         };
-        let call = Call::new(function, values);
         let (link, deadline) = self.begin();
         let outcome = async {
-            let removed: i64 = only(&link.call(deadline, &call).await?, function)?;
-            let removed = usize::try_from(removed).map_err(|_| broken("a count is none"))?;
-            Ok(Swept::new(removed, removed >= limit))
+            let rows = link.call(deadline, &call).await?;
+            let count = |name| {
+                let number: i64 = only(&rows, name)?;
+                usize::try_from(number).map_err(|_| broken("a count is none"))
+            };
+            let (removed, sessions) = match which {
+                Sweep::Session(_) => (count("sweep")?, 1),
+                Sweep::All => (count("r_removed")?, count("r_sessions")?),
+            };
+            Ok(Swept::new(removed, removed >= limit).of_sessions(sessions))
         }
         .await;
         outcome.map_err(Failure::of(Operation::Sweep))

@@ -202,7 +202,7 @@ async fn a_sweep_waits_for_no_standby_where_nothing_does() {
     let session = open(&backend).await;
     for call in [
         format!("sweep({}, 10)", literal(session)),
-        "sweep_all(10)".to_owned(),
+        "sweep_namespace(10)".to_owned(),
     ] {
         let_expire(&space, session).await;
         let mut connection = owner().await;

@@ -1,6 +1,8 @@
--- the session or nothing, after which batch, most holders to remove -> how many were, after which batch to go on
+-- the session or nothing, after which batch, most holders to remove -> how many were, after which batch to go on, how many
+-- sessions were looked at
 local which, from, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local to = '+'
+local sessions, before_it = 0, match(from, '^%x*')
 if which ~= '' then
     to = '(' .. which .. '0'
 end
@@ -65,11 +67,14 @@ while true do
     for _, member in ipairs(batches) do
         if removed >= limit or budget <= 0 then
             tell_if_freed()
-            return { removed, last }
+            return { removed, last, sessions }
         end
         budget = budget - #member - 100
         last = member
         local name, id, n = match(member, '^(([0-9a-f]+)/(%d+))\n')
+        if id ~= before_it then
+            sessions, before_it = sessions + 1, id
+        end
         local session = id and #id == 32 and meet(id) or UNREADABLE
         if session.life == 'dead' or (session.life ~= 'unreadable' and is_over(session.over, n)) then
             removed = removed + remove_step(member, name, limit - removed)
@@ -77,12 +82,12 @@ while true do
     end
     if #batches < fetched then
         tell_if_freed()
-        return { removed, '' }
+        return { removed, '', sessions }
     end
     from = '(' .. batches[#batches]
     if removed >= limit then
         tell_if_freed()
-        return { removed, last }
+        return { removed, last, sessions }
     end
     fetched = math.min(fetched * 2, 128)
 end

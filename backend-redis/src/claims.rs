@@ -66,7 +66,7 @@ impl ClaimStore for RedisBackend {
             Sweep::Session(session) => session.to_string(),
             Sweep::All => String::new(),
         };
-        let mut removed = 0;
+        let (mut removed, mut sessions) = (0, 0);
         let mut after = Vec::new();
         while removed < limit {
             let at_once = (limit - removed).min(SWEPT_AT_ONCE).to_string();
@@ -74,6 +74,7 @@ impl ClaimStore for RedisBackend {
             let mut parts = self.sweep_with(&scripts::SWEEP, &arguments).await?;
             removed += count(parts.part()?)?;
             after = parts.part()?.bytes()?;
+            sessions += count(parts.part()?)?;
             if after.is_empty() {
                 break;
             }
@@ -88,7 +89,7 @@ impl ClaimStore for RedisBackend {
                 break;
             }
         }
-        Ok(Swept::new(removed, removed >= limit))
+        Ok(Swept::new(removed, removed >= limit).of_sessions(sessions))
     }
 }
 

@@ -90,8 +90,13 @@ impl Space {
 
     /// Puts a document there, as another writer would.
     pub async fn put(&self, id: &str, document: &Value) {
-        let action = json!({"index": {"_id": id}});
-        let body = format!("{action}\n{document}\n");
+        self.put_all([(id, document)]).await;
+    }
+
+    /// The same with many, in one request.
+    pub async fn put_all<'a>(&self, documents: impl IntoIterator<Item = (&'a str, &'a Value)>) {
+        let line = |(id, document)| format!("{}\n{document}\n", json!({"index": {"_id": id}}));
+        let body: String = documents.into_iter().map(line).collect();
         let path = "/{ns}/_bulk?pipeline=_none";
         let (status, answer) = self.raw(Method::Post, path, body).await;
         assert!(status == 200 && answer["errors"] == false, "{answer}");

@@ -215,8 +215,7 @@ pub struct Swept {
     pub removed: usize,
     /// There may be more: call again. If `false`, the call left nothing that it found not to be live.
     pub more: bool,
-    /// How many sessions it has looked at, where that takes requests of their own: the more they are, the less often each
-    /// client sweeps. 0 where it is not told.
+    /// How many sessions it has looked at: the more they are, the less often each client sweeps. 0 where it is not told.
     pub sessions: usize,
 }
 

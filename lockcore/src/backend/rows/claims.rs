@@ -175,23 +175,25 @@ impl Act for Sweeping {
 
     async fn run<R: Rows>(&self, rows: &mut R) -> Done<Swept, R> {
         let mut met = Met::writing();
-        let removed = match self.which {
-            Sweep::Session(id) => sweep(rows, &mut met, id, self.limit).await?,
+        let (removed, sessions) = match self.which {
+            Sweep::Session(id) => (sweep(rows, &mut met, id, self.limit).await?, 1),
             Sweep::All => self.all(rows, &mut met).await?,
         };
-        Ok(Swept::new(removed, removed >= self.limit))
+        Ok(Swept::new(removed, removed >= self.limit).of_sessions(sessions))
     }
 }
 
 impl Sweeping {
-    async fn all<R: Rows>(&self, rows: &mut R, met: &mut Met) -> Done<usize, R> {
+    /// What was removed, and how many sessions were looked at.
+    async fn all<R: Rows>(&self, rows: &mut R, met: &mut Met) -> Done<(usize, usize), R> {
         for id in rows.due().await? {
             met.meet(rows, id).await?;
         }
-        let mut removed = 0;
+        let (mut removed, mut sessions) = (0, 0);
         let mut after = None;
         while removed < self.limit {
             let ids = rows.holding(after, SESSIONS).await?;
+            sessions += ids.len();
             for id in &ids {
                 removed += sweep(rows, met, *id, self.limit - removed).await?;
             }
@@ -204,7 +206,7 @@ impl Sweeping {
             let before = rows.now().date.saturating_sub(TOMBSTONE_KEPT);
             removed += rows.forget(before, self.limit - removed).await?;
         }
-        Ok(removed)
+        Ok((removed, sessions))
     }
 }
 
