@@ -85,7 +85,7 @@ pub(super) const SUBJECTS: &[Subject] = &[
             "confirm",
             "sweep_session",
             "sweep",
-            "sweep_all",
+            "sweep_namespace",
             "release",
             "release_one",
             "release_many",

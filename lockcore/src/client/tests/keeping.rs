@@ -325,7 +325,7 @@ async fn of_many_clients_some_sweep_the_namespace() {
     }
 }
 
-async fn some_of_many_sweep(spy: Spy) {
+async fn some_of_many_sweep(spy: Arc<Spy>) {
     const CLIENTS: u64 = 64;
     let mut guards = Vec::new();
     for seed in 0..CLIENTS {
