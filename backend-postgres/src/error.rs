@@ -22,6 +22,8 @@ pub(crate) enum Failure {
     Sent(sqlx::Error),
     /// The request was sent, and no answer came in time.
     Late,
+    /// Several servers say that they are the primary: nothing was sent.
+    TwoPrimaries,
     /// The answer is none of the operation's.
     Answer(Cow<'static, str>),
     /// A condition that this backend detected, and what to do about it.
@@ -68,6 +70,16 @@ impl Failure {
             Failure::Late => {
                 let what = "no answer within the timeout";
                 return Error::new(ErrorKind::Indeterminate, NAME, operation, what);
+            }
+            // Nobody connects so. Who is connected waits for an end: a failover passes through it.
+            Failure::TwoPrimaries => {
+                let kind = match operation {
+                    Operation::Connect => ErrorKind::Config,
+                    _ => ErrorKind::Unavailable,
+                };
+                let what = "two of the servers say that they are the primary: stop the one that was replaced, or make it a \
+                            standby";
+                return Error::new(kind, NAME, operation, what);
             }
             Failure::Answer(what) => {
                 return Error::new(ErrorKind::Indeterminate, NAME, operation, what);

@@ -94,7 +94,7 @@ impl Hosts {
     pub(crate) async fn have_another(&self, than: &str) -> bool {
         match self.ask_all().await {
             Ok((_, connected)) => connected.process.started != than,
-            Err(failure) => matches!(failure, Failure::Found(ErrorKind::Config, _)),
+            Err(failure) => matches!(failure, Failure::TwoPrimaries),
         }
     }
 
@@ -129,9 +129,7 @@ impl Hosts {
         // One server may have two names.
         let servers: HashSet<&str> = primaries.iter().map(|(_, c)| &*c.process.started).collect();
         if servers.len() > 1 {
-            return Err(Failure::config(
-                "two of the servers say that they are the primary: stop the one that was replaced, or make it a standby",
-            ));
+            return Err(Failure::TwoPrimaries);
         }
         match (primaries.into_iter().next(), failed) {
             (Some(primary), _) => Ok(primary),

@@ -559,6 +559,7 @@ async fn who_is_connected_to_an_old_primary_leaves_it_while_it_lives() {
     })
     .await;
     assert!(error.to_string().contains("two of the servers"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "it passes");
     assert!(
         since.elapsed() < Duration::from_secs(20),
         "{:?}",
