@@ -59,8 +59,8 @@ pub(crate) fn check(alias: &str, index: &str, about: &Value) -> Outcome<()> {
     }
     if let Some(what) = template(about) {
         return Err(Failure::config(format!(
-            "the index {index} has {what}: let no index template that says so match {alias}-*, then remove the index, and \
-             connect again to make it anew"
+            "the index {index} has {what}: let no index template that says so match {alias}-*, remove the index unless \
+             a program holds locks there, and connect again to make it anew"
         )));
     }
     Ok(())

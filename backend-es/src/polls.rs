@@ -32,6 +32,9 @@ const HAND_OVER: Duration = Duration::from_millis(4);
 const SELDOM: Duration = Duration::from_millis(500);
 /// So many documents are read by one request.
 const AT_ONCE: usize = 1_000;
+/// So many waiters in the way are looked up: any one that lives keeps those behind it waiting. Each of the others looks at as
+/// many.
+const NEAREST: usize = 16;
 
 /// Somebody in the way, with the record in which he stands.
 type InTheWay = (LockKey, Held);
@@ -290,22 +293,42 @@ impl Turn {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is in its way, as the records and the sessions stand, and whether it is in line itself: in all of its records.
-    fn in_the_way(&self, records: &Records, states: &States) -> (Vec<InTheWay>, bool) {
+    /// Those of its records who are in its way if they count, and whether it is in line itself: in all of its records.
+    fn in_the_way(
+        &self,
+        records: &Records,
+        counts: impl Fn(&Held) -> bool,
+    ) -> (Vec<InTheWay>, bool) {
         let (mut found, mut in_line) = (Vec::new(), true);
         for (key, ask) in asks(&self.claim, Some((self.grant, self.owner))) {
             let entries = records.get(&key).map_or(&[][..], Vec::as_slice);
             let is_own = |held: &&Held| held.grant() == Some(self.grant);
             let own = entries.iter().find(is_own);
             in_line &= own.is_some_and(|own| own.waits().is_some());
-            let met = ask.in_the_way(entries, |held| counts_by(held, states));
+            let met = ask.in_the_way(entries, &counts);
             found.extend(met.into_iter().map(|held| (key.clone(), held.clone())));
         }
         (found, in_line)
     }
 
-    fn said(&self, records: &Records, states: &States) -> Said {
-        let (in_the_way, in_line) = self.in_the_way(records, states);
+    /// The sessions of the holders who are in its way, and of the waiters who came first.
+    fn met(&self, records: &Records) -> Vec<SessionId> {
+        let (met, _) = self.in_the_way(records, |_| true);
+        let place = |held: &Held| held.waits().map(|waits| waits.place);
+        let mut met: Vec<Held> = met.into_iter().map(|(_, held)| held).collect();
+        met.sort_by_key(place);
+        let holders = met.partition_point(|held| held.waits().is_none());
+        met.truncate(holders + NEAREST);
+        sessions_of(met.iter())
+    }
+
+    /// What there is to say where those sessions were looked up. Of others it is not known that they are dead.
+    fn said(&self, records: &Records, looked_up: &BTreeSet<SessionId>, states: &States) -> Said {
+        let counts = |held: &Held| {
+            let known = held.grant().map(|grant| grant.session);
+            known.is_some_and(|session| !looked_up.contains(&session)) || counts_by(held, states)
+        };
+        let (in_the_way, in_line) = self.in_the_way(records, counts);
         let waiters = in_the_way.iter().filter(|(_, held)| held.waits().is_some());
         match in_line {
             _ if in_the_way.is_empty() => Said::Changed,
@@ -334,13 +357,13 @@ impl Watched {
         }
     }
 
-    fn said(&self, records: &Records, states: &States) -> Said {
+    fn said(&self, records: &Records, looked_up: &BTreeSet<SessionId>, states: &States) -> Said {
         let stands = |(key, held): &InTheWay| {
             let there = records.get(key).is_some_and(|all| all.contains(held));
             there && counts_by(held, states)
         };
         match self {
-            Watched::Turn(turn) => turn.said(records, states),
+            Watched::Turn(turn) => turn.said(records, looked_up, states),
             Watched::All(all) if all.iter().all(stands) => Said::Same,
             Watched::All(_) => Said::Changed,
         }
@@ -351,8 +374,9 @@ impl EsBackend {
     /// What there is to say of each of these watches.
     async fn poll(&self, watches: &BTreeMap<u64, Watched>) -> Outcome<BTreeMap<u64, Said>> {
         let keys: BTreeSet<LockKey> = watches.values().flat_map(Watched::keys).collect();
-        let sessions: BTreeSet<SessionId> = watches.values().flat_map(Watched::sessions).collect();
-        let mut sessions: Vec<SessionId> = sessions.into_iter().collect();
+        let mut looked_up: BTreeSet<SessionId> =
+            watches.values().flat_map(Watched::sessions).collect();
+        let sessions: Vec<SessionId> = looked_up.iter().copied().collect();
         let records = keys.iter().map(|key| lock_id(key).into_owned());
         let ids = records.chain(sessions.iter().map(|session| session_id(*session)));
         let ids: Vec<String> = ids.collect();
@@ -368,27 +392,22 @@ impl EsBackend {
                 Some((key, held))
             })
             .collect();
-        sessions.sort_unstable();
         let mut unknown = BTreeSet::new();
         for watched in watches.values() {
             if let Watched::Turn(turn) = watched {
-                // As if all of them were live.
-                let entries = asks(&turn.claim, None).filter_map(|(key, _)| records.get(&key));
-                let met = sessions_of(entries.flatten());
-                let mut known = turn.sessions();
-                known.clear();
-                known.extend(&met);
-                unknown.extend(
-                    met.into_iter()
-                        .filter(|it| sessions.binary_search(it).is_err()),
-                );
+                let met = turn.met(&records);
+                unknown.extend(met.iter().filter(|it| !looked_up.contains(it)));
+                *turn.sessions() = met.into_iter().collect();
             }
         }
         let unknown: Vec<SessionId> = unknown.into_iter().collect();
         for some in unknown.chunks(AT_ONCE) {
             states.extend(self.states(some).await?);
         }
-        let said = |(number, watched): (&u64, &Watched)| (*number, watched.said(&records, &states));
+        looked_up.extend(unknown);
+        let said = |(number, watched): (&u64, &Watched)| {
+            (*number, watched.said(&records, &looked_up, &states))
+        };
         Ok(watches.iter().map(said).collect())
     }
 }

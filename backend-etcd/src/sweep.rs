@@ -1,6 +1,6 @@
 //! Sweeping: removing what does not count, by the batches that it was taken in.
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, TxnOp};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use lockcore::backend::{Sweep, Swept};
 use lockcore::limits::TOMBSTONE_KEPT;
 use lockcore::{Life, Operation, Result, SessionId, SessionState};
@@ -11,10 +11,16 @@ use crate::line::quits;
 use crate::pages::{PAGE, after};
 use crate::record::{Batch, SHARED, Session, read_batch};
 use crate::states::{SESSIONS_PER_REQUEST, States};
-use crate::txn::{absent, keys, present};
+use crate::txn::{absent, get, keys, present};
 
 /// So many batches that do not count are read in one request: each may have a thousand bytes for each of its keys.
 const BATCHES: usize = 32;
+
+/// What buries a session, and how many operations it has.
+struct Burial {
+    txn: TxnOp,
+    operations: usize,
+}
 
 /// A batch that does not count, as it is stored.
 struct Gone {
@@ -150,17 +156,13 @@ impl EtcdBackend {
             let unburied: Vec<SessionId> = unburied.collect();
             looked_at += unburied.len();
             for some in unburied.chunks(SESSIONS_PER_REQUEST) {
-                for (session, pairs) in self.way(Operation::Sweep).read(some).await? {
-                    let read = Session::read(names, session, &pairs);
-                    let state = read.map(|read| read.state);
-                    let Some(dead) = state.filter(|state| state.life == Life::Dead) else {
-                        continue;
-                    };
-                    if buried == most {
-                        return Ok((true, looked_at));
-                    }
-                    self.bury_one(&dead, &pairs, &mut lease).await?;
-                    buried += 1;
+                let mut burials = self.burials(some, &mut lease).await?;
+                let full = buried + burials.len() > most;
+                burials.truncate(most - buried);
+                buried += burials.len();
+                self.bury_each(burials).await?;
+                if full {
+                    return Ok((true, looked_at));
                 }
             }
             match after(&found.pairs, found.more) {
@@ -170,25 +172,57 @@ impl EtcdBackend {
         }
     }
 
-    async fn bury_one(
+    /// What buries those of the sessions that are dead and have left no batch, in a transaction for each.
+    async fn burials(
         &self,
-        dead: &SessionState,
-        pairs: &[KeyValue],
+        sessions: &[SessionId],
         lease: &mut Option<i64>,
-    ) -> Result<()> {
-        let (names, session) = (&self.link.names, dead.session);
-        let batches = names.batches(Some(session));
-        let (batches, _) = self.way(Operation::Sweep).get(&batches, 1).await?;
-        if !batches.pairs.is_empty() {
-            return Ok(());
-        }
-        let lease = match lease {
-            Some(lease) => *lease,
-            None => {
-                let granted = self.way(Operation::Sweep).grant(TOMBSTONE_KEPT).await?;
-                *lease.insert(granted)
-            }
+    ) -> Result<Vec<Burial>> {
+        let (names, way) = (&self.link.names, self.way(Operation::Sweep));
+        let each = |id: &SessionId| {
+            let session = get(&names.session(*id), 0);
+            [session, keys(&names.batches(Some(*id)), 1)]
         };
+        let mut answer = way.all(sessions.iter().flat_map(each).collect()).await?;
+        let mut burials = Vec::new();
+        for session in sessions {
+            let (pairs, batches) = (answer.found()?.pairs, answer.found()?.pairs);
+            let read = Session::read(names, *session, &pairs);
+            let dead = read.filter(|read| read.state.life == Life::Dead);
+            if let Some(Session { state, .. }) = dead
+                && batches.is_empty()
+            {
+                let lease = match *lease {
+                    Some(lease) => lease,
+                    None => *lease.insert(way.grant(TOMBSTONE_KEPT).await?),
+                };
+                burials.push(self.burial(&state, &pairs, lease));
+            }
+        }
+        Ok(burials)
+    }
+
+    /// In as few requests as take all their operations, of which each has less than a request.
+    async fn bury_each(&self, burials: Vec<Burial>) -> Result<()> {
+        let most = self.keys_per_batch();
+        let (mut some, mut operations) = (Vec::new(), 0);
+        for burial in burials {
+            if operations + burial.operations > most && !some.is_empty() {
+                let some = std::mem::take(&mut some);
+                self.way(Operation::Sweep).all(some).await?;
+                operations = 0;
+            }
+            operations += burial.operations;
+            some.push(burial.txn);
+        }
+        if !some.is_empty() {
+            self.way(Operation::Sweep).all(some).await?;
+        }
+        Ok(())
+    }
+
+    fn burial(&self, dead: &SessionState, pairs: &[KeyValue], lease: i64) -> Burial {
+        let (names, session) = (&self.link.names, dead.session);
         // What was over when it died is in nobody's way; of thousands some stay until the next time.
         let most = self.keys_per_batch();
         let mut burial = Vec::new();
@@ -211,7 +245,9 @@ impl EtcdBackend {
             absent(names.intent(session)),
             self.notes_are(session, &dead.notes),
         ];
-        let way = self.way(Operation::Sweep);
-        way.txn(still, burial, Vec::new()).await.map(drop)
+        Burial {
+            operations: burial.len(),
+            txn: TxnOp::txn(Txn::new().when(still).and_then(burial)),
+        }
     }
 }

@@ -14,7 +14,7 @@ local mine = meet(me)
 if mine == UNREADABLE then
     return corrupt('the session record cannot be understood')
 end
-if mine.life ~= 'living' or is_over(mine.over, n) then
+if mine.life ~= 'living' or is_over(mine, n) then
     tell_if_freed()
     return { 'void' }
 end

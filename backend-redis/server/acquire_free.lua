@@ -9,7 +9,7 @@ do
     local expires, over = string.match(session or '', '^living\n(%d+)\n([%d,-]*)\n')
     local clock = call('TIME')
     local seconds, fraction = clock[1], sub('00000' .. clock[2], -6)
-    local last_over = over and (over == '' and '0' or string.match(over, '%d+$'))
+    local last_over = over and (over == '' and '0' or string.match(over, '.*%-(%d+)'))
     -- So long a number is exact.
     local free = last_over and #last_over <= 15 and #n <= 15 and tonumber(last_over) < tonumber(n)
         and tonumber(expires) > tonumber(seconds .. sub(fraction, 1, 3))

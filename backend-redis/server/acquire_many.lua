@@ -7,7 +7,7 @@ local clock = call('TIME')
 local seconds, fraction = clock[1], sub('00000' .. clock[2], -6)
 local now_ms = seconds .. sub(fraction, 1, 3)
 local expires, over = string.match(call('HGET', KEYS[4], me) or '', '^living\n(%d+)\n([%d,-]*)\n')
-local last_over = over and (over == '' and '0' or string.match(over, '%d+$'))
+local last_over = over and (over == '' and '0' or string.match(over, '.*%-(%d+)'))
 
 local tokens, fields = {}, { '///' }
 for at = 3, #ARGV, 4 do

@@ -157,16 +157,28 @@ local function less(one, other)
     return #one < #other or (#one == #other and one < other)
 end
 
-local function is_over(over, n)
-    for from, to in gmatch(over, '(%d+)-(%d+)') do
-        if less(n, from) then
-            return false
+-- Whether that number of a session is over. The ranges are taken apart once: a sweep asks for each grant.
+local function is_over(session, n)
+    local over = session.over
+    if session.ranges_of ~= over then
+        local firsts, lasts = {}, {}
+        for from, to in gmatch(over, '(%d+)-(%d+)') do
+            firsts[#firsts + 1], lasts[#lasts + 1] = from, to
         end
-        if not less(to, n) then
-            return true
+        session.ranges_of, session.firsts, session.lasts = over, firsts, lasts
+    end
+    -- The first range that does not end before it.
+    local lasts, low = session.lasts, 1
+    local high = #lasts + 1
+    while low < high do
+        local middle = math.floor((low + high) / 2)
+        if less(lasts[middle], n) then
+            low = middle + 1
+        else
+            high = middle
         end
     end
-    return false
+    return low <= #lasts and not less(n, session.firsts[low])
 end
 
 local function tell_if_freed()
@@ -252,7 +264,7 @@ local function standing(entry, judge)
         return 'unreadable session record ' .. entry.session
     end
     -- What nobody waits for any more keeps nobody waiting.
-    if session.life == 'dead' or (entry.place and session.life ~= 'living') or is_over(session.over, entry.n) then
+    if session.life == 'dead' or (entry.place and session.life ~= 'living') or is_over(session, entry.n) then
         return 'gone'
     end
     return 'counts'

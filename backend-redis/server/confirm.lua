@@ -4,7 +4,7 @@ local session = meet(me)
 if session == UNREADABLE then
     return corrupt('the session record cannot be understood')
 end
-if session.life ~= 'living' or is_over(session.over, n) then
+if session.life ~= 'living' or is_over(session, n) then
     tell_if_freed()
     return 0
 end

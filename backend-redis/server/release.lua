@@ -58,4 +58,4 @@ if not session then
     return 1
 end
 -- What cannot be understood frees nothing.
-return (session == UNREADABLE or (session.life == 'living' and not is_over(session.over, n))) and 2 or 1
+return (session == UNREADABLE or (session.life == 'living' and not is_over(session, n))) and 2 or 1

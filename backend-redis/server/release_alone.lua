@@ -7,7 +7,7 @@ do
     -- rounded, which keeps their order.
     local session = call('HGET', KEYS[4], ARGV[1])
     local over = session and string.match(session, '^living\n%d+\n([%d,-]*)\n')
-    local last = over and (over == '' and '0' or string.match(over, '%d+$'))
+    local last = over and (over == '' and '0' or string.match(over, '.*%-(%d+)'))
     local lives = last and tonumber(last) < tonumber(ARGV[2])
     if lives and #ARGV == 3 and string.byte(ARGV[3]) ~= 47 then
         -- One flat key: what follows does the same.

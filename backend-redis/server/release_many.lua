@@ -4,7 +4,7 @@
 local call = redis.call
 local me = ARGV[1]
 local over = string.match(call('HGET', KEYS[4], me) or '', '^living\n%d+\n([%d,-]*)\n')
-local last_over = over and tonumber(over == '' and '0' or string.match(over, '%d+$'))
+local last_over = over and tonumber(over == '' and '0' or string.match(over, '.*%-(%d+)'))
 
 local stood, keys = {}, {}
 for at = 2, #ARGV, 2 do

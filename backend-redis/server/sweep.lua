@@ -76,7 +76,7 @@ while true do
             sessions, before_it = sessions + 1, id
         end
         local session = id and #id == 32 and meet(id) or UNREADABLE
-        if session.life == 'dead' or (session.life ~= 'unreadable' and is_over(session.over, n)) then
+        if session.life == 'dead' or (session.life ~= 'unreadable' and is_over(session, n)) then
             removed = removed + remove_step(member, name, limit - removed)
         end
     end

@@ -54,7 +54,8 @@
 //! - While a batch of 1,000 keys is taken, the server serves nobody else, for about two milliseconds.
 //! - The holders of one key are in one record, so a share that thousands hold costs each of them accordingly.
 //! - To write a path, every holder below it is read; to read a path, every writer below it.
-//! - The user needs the rights in `server/least.acl` of this package. It may lack those to `CLUSTER SLOTS` and `INFO`.
+//! - The user needs the rights in `server/least.acl` of this package. It may lack those to `CLUSTER SLOTS` and `INFO`, and
+//!   needs `+select` besides for another database than 0.
 //!   Without `INFO` a failover is noticed only if it lost a renewal, and does not raise tokens. The same is true of a
 //!   managed service without it. With `+config|get` besides, [`Info::durability`](lockcore::Info::durability) also tells
 //!   what survives a crash and a loss of power; but who has that right can read the server's passwords (`requirepass`,

@@ -8,7 +8,9 @@ mod support;
 
 use std::time::Duration;
 
-use lockcore::backend::{Acquired, ClaimStore, End, Filter, Inspect, SessionStore, Sweep};
+use lockcore::backend::{
+    Acquired, ClaimStore, End, Filter, Inspect, IntentChange, Ranges, Renewal, SessionStore, Sweep,
+};
 use lockcore::{ErrorKind, LockKey, Locks, Released};
 use lockkeeper_servers::Server;
 use support::servers::{node, url};
@@ -91,6 +93,35 @@ async fn nobody_is_held_up_by_many_who_have_held_one_key() {
     // Each reading the whole record for every share of it, they take seconds.
     for (what, longest) in [("the list", listed), ("a sweep", swept)] {
         assert!(longest < 300_000, "{what} took {longest} µs");
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_held_up_by_a_session_that_has_given_back_every_other_grant() {
+    const GRANTS: u64 = 3_000;
+    let (_server, space) = timed().await;
+    let backend = space.connect().await;
+    let session = open(&backend, 1).await;
+    for n in 1..=GRANTS {
+        granted(&backend, &request(session, n, &[&format!("c {n}")])).await;
+    }
+    let over = Ranges::of((1..=GRANTS).step_by(2));
+    let renewal = Renewal::new(1, over, IntentChange::Keep);
+    backend.renew(session, &renewal).await.unwrap();
+    space.raw::<()>(redis::cmd("SLOWLOG").arg("RESET")).unwrap();
+    let (mut removed, mut more) = (0, true);
+    while more {
+        let swept = backend.sweep(Sweep::All, 1_000).await.unwrap();
+        (removed, more) = (removed + swept.removed, swept.more);
+    }
+    let longest = *commands(&space).iter().max().unwrap();
+    assert_eq!(removed, 1_500);
+    // Each of these goes through half of the ranges where they are not searched.
+    assert!(longest < 300_000, "a sweep took {longest} µs");
+    for n in 1..=GRANTS {
+        let held = request(session, n, &[&format!("c {n}")]);
+        let held = backend.confirm(held.grant, &held.claims).await.unwrap();
+        assert_eq!(held, n % 2 == 0, "{n}");
     }
 }
 

@@ -231,16 +231,19 @@ async fn a_sweep_reads_nothing_of_those_that_are_buried() {
     }
     backend.end(&dead, End::Close).await.unwrap();
     let living = opened(&backend).await;
-    let mut cost = Vec::new();
+    let (mut cost, mut took) = (Vec::new(), Vec::new());
     for _ in 0..2 {
-        let before = sent(&server).await;
-        backend.sweep(Sweep::All, 1_000).await.unwrap();
-        cost.push(sent(&server).await - before);
+        let before = (sent(&server).await, transactions(&server).await);
+        let swept = backend.sweep(Sweep::All, 1_000).await.unwrap();
+        assert!(!swept.more);
+        cost.push(sent(&server).await - before.0);
+        took.push(transactions(&server).await - before.1);
     }
     let [first, then] = cost[..] else {
         unreachable!()
     };
     assert!(first > 20_000.0 && then < 2_000.0, "{cost:?}");
+    assert!(took[0] < 30.0 && took[1] < 5.0, "{took:?} transactions");
     let page = backend.sessions(None, 1_000).await.unwrap();
     assert_eq!(page.items.len(), 201, "they are remembered");
     backend.end(&[living], End::Close).await.unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
@@ -15,6 +15,7 @@ use crate::client::breaker::{Breaker, Chance};
 use crate::client::clock;
 use crate::client::error::InputError;
 use crate::client::queue::Queues;
+use crate::client::sweeps::Sweeps;
 use crate::client::telemetry::Telemetry;
 use crate::client::thread::{OnThread, OwnThread};
 use crate::limits::{MAX_RENEWAL_INTERVAL, MAX_STORE_TOKEN, MIN_MARGIN};
@@ -77,10 +78,7 @@ pub(crate) struct Core {
     /// Abandoned sessions that this client adopts, has adopted, or gives up.
     pub(crate) adopting: Arc<Mutex<HashSet<SessionId>>>,
     rng: Mutex<StdRng>,
-    /// When one of its sessions last swept the namespace.
-    swept: Mutex<Option<Instant>>,
-    /// How many sessions its last sweep of the namespace has looked at.
-    swept_sessions: AtomicUsize,
+    pub(crate) sweeps: Arc<Sweeps>,
     /// The greatest acknowledged token.
     greatest: AtomicU64,
     pub(crate) attempts: AtomicUsize,
@@ -110,8 +108,7 @@ impl Core {
             sessions: Mutex::default(),
             adopting: Arc::default(),
             rng: Mutex::new(seed.map_or_else(rand::make_rng, StdRng::seed_from_u64)),
-            swept: Mutex::default(),
-            swept_sessions: AtomicUsize::new(0),
+            sweeps: Arc::default(),
             greatest: AtomicU64::new(0),
             attempts: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
@@ -191,29 +188,6 @@ impl Core {
         self.rng().random_range(0..many) == 0
     }
 
-    /// Whether a session is to sweep the namespace now: none of this client has done so for the shorter pause, and it is one
-    /// of so many among all sessions that were met; or none has for the longer one. If so, the next pause begins now.
-    pub(crate) fn sweeps_after(&self, pauses: [Duration; 2], sessions: usize) -> bool {
-        let met = self.swept_sessions.load(Ordering::Relaxed);
-        let one_of = u32::try_from(met / sessions).unwrap_or(u32::MAX);
-        let pause = match self.is_one_of(one_of.max(1)) {
-            true => pauses[0],
-            false => pauses[1],
-        };
-        let now = clock::now();
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        let sweeps = swept.is_none_or(|swept| now.saturating_duration_since(swept) >= pause);
-        if sweeps {
-            *swept = Some(now);
-        }
-        sweeps
-    }
-
-    /// A sweep of the namespace has looked at so many sessions.
-    pub(crate) fn has_swept(&self, sessions: usize) {
-        self.swept_sessions.store(sessions, Ordering::Relaxed);
-    }
-
     /// A random part of a duration.
     pub(crate) fn chance(&self, of: Duration) -> Duration {
         of.mul_f64(self.rng().random())
@@ -291,6 +265,11 @@ impl Alive {
 
     pub(crate) fn core(&self) -> &Core {
         &self.0
+    }
+
+    /// It is not waited for any more, and does not keep the client.
+    pub(crate) fn downgrade(self) -> Weak<Core> {
+        Arc::downgrade(&self.0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The queue of one process's waiters for a key.
 
+use std::cell::OnceCell;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -49,6 +50,9 @@ struct Queue {
     /// The tasks of this process that hold the key, as far as known.
     holders: Vec<Arc<Chain>>,
 }
+
+/// How many hold a key, once that is counted.
+type Holding = OnceCell<usize>;
 
 struct Waiter {
     /// Rises in each line.
@@ -156,19 +160,20 @@ impl Queue {
     fn polling(&self) -> impl Iterator<Item = &Arc<Waiter>> {
         let before = self.before_the_line();
         let line = self.waiters.iter().enumerate();
+        let holding = OnceCell::new();
         line.take_while(move |(at, waiter)| {
-            !waiter.in_line || before == 0 && self.comes_in_turn(*at, waiter)
+            !waiter.in_line || before == 0 && self.comes_in_turn(*at, waiter, &holding)
         })
         .map(|(_, waiter)| waiter)
     }
 
     /// Whether a waiter in line may ask, if all before it may.
-    fn comes_in_turn(&self, at: usize, waiter: &Waiter) -> bool {
+    fn comes_in_turn(&self, at: usize, waiter: &Waiter, holding: &Holding) -> bool {
         let Some(last) = at.checked_sub(1).map(|before| &self.waiters[before]) else {
             return true;
         };
         let has_room = match waiter.limit() {
-            Some(places) => self.holding() + at < places,
+            Some(places) => self.holding(holding) + at < places,
             // One asks for all who want the same.
             None => !waiter.joins() || !self.waiters.iter().take(at).any(|it| it.joins()),
         };
@@ -183,14 +188,16 @@ impl Queue {
 
     /// Wakes the waiters that may ask the store now, as far as this line decides.
     fn wake(&self) {
+        let holding = OnceCell::new();
         let polling = self.polling();
-        let polling = polling.filter(|waiter| self.in_the_way_of(waiter).is_none());
+        let polling = polling.filter(|waiter| self.in_the_way_of(waiter, &holding).is_none());
         polling.for_each(|waiter| waiter.wake.notify_one());
     }
 
-    /// How many tasks of this process hold the key, as far as anybody has seen.
-    fn holding(&self) -> usize {
-        self.holders.iter().filter(|chain| chain.stood()).count()
+    /// How many tasks of this process hold the key, as far as anybody has seen; counted once in a pass.
+    fn holding(&self, known: &Holding) -> usize {
+        let stood = || self.holders.iter().filter(|chain| chain.stood()).count();
+        *known.get_or_init(stood)
     }
 
     /// The task of this process that holds the key, as far as anybody has seen.
@@ -200,10 +207,10 @@ impl Queue {
 
     /// The task of this process that holds what excludes the claim, as far as anybody has seen. What its own owner holds is
     /// for the store to judge.
-    fn in_the_way_of(&self, waiter: &Waiter) -> Option<&Arc<Chain>> {
+    fn in_the_way_of(&self, waiter: &Waiter, holding: &Holding) -> Option<&Arc<Chain>> {
         let is_full = waiter
             .limit()
-            .is_some_and(|places| self.holding() >= places);
+            .is_some_and(|places| self.holding(holding) >= places);
         let excludes =
             |chain: &&Arc<Chain>| chain.is_exclusive() || waiter.is_exclusive() || is_full;
         let is_own = |chain: &Arc<Chain>| waiter.owner == Some(chain.taken.owner);
@@ -404,10 +411,11 @@ fn overtakes(keys: &Keys, chain: &Chain, stood: Option<&LockKey>) {
             continue;
         }
         for queue in keys.get(key).into_iter().chain(related(keys, key)) {
+            let holding = OnceCell::new();
             let excluded = queue.waiters.iter().filter(|waiter| {
                 let is_full = waiter
                     .limit()
-                    .is_some_and(|places| queue.holding() >= places);
+                    .is_some_and(|places| queue.holding(&holding) >= places);
                 waiter.in_line && (waiter.is_exclusive() || chain.is_exclusive() || is_full)
             });
             for waiter in excluded {
@@ -718,11 +726,12 @@ fn turn(keys: &Keys, waiter: &Arc<Waiter>) -> Turn {
             return Turn::Behind(Arc::clone(other));
         }
         let mut beside = related(keys, key);
-        if let Some(chain) = beside.find_map(|queue| queue.in_the_way_of(waiter)) {
+        if let Some(chain) = beside.find_map(|queue| queue.in_the_way_of(waiter, &OnceCell::new()))
+        {
             return Turn::Held(Arc::clone(chain));
         }
     }
-    match queue.in_the_way_of(waiter) {
+    match queue.in_the_way_of(waiter, &OnceCell::new()) {
         Some(chain) => Turn::Held(Arc::clone(chain)),
         None => Turn::Polls,
     }

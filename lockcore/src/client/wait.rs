@@ -127,18 +127,17 @@ impl Polls {
         }
         if self.asked {
             self.count += 1;
+            let is_far = is_in_line && place.is_behind_many();
+            let longest = if is_far { FAR } else { POLL.1 };
             let poll = match self.is_for_its_turn {
-                true => core.backoff(u32::MAX, POLL.1, POLL.1),
-                false => {
-                    let is_far = is_in_line && place.is_behind_many();
-                    let longest = if is_far { FAR } else { POLL.1 };
-                    core.backoff(self.count, POLL.0, longest)
-                }
+                true => core.backoff(u32::MAX, longest, longest),
+                false => core.backoff(self.count, POLL.0, longest),
             };
             tokio::select! {
                 biased;
                 () = place.woken() => self.count = 0,
-                () = changed(&mut self.watch) => self.count = 0,
+                // It says that something has changed, perhaps in another place: if nothing has here, the polls stay as they are.
+                () = changed(&mut self.watch) => {}
                 () = tokio::time::sleep(poll) => {
                     // A watch that polls by itself also sees by itself when it cannot.
                     if self.watch.is_some() && core.info.poll.is_some() {

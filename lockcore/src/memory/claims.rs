@@ -21,14 +21,18 @@ const NEVER_FAILS: &str = "no rule fails here";
 impl ClaimStore for MemoryBackend {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
         match self.form {
-            Form::Atomic => self
-                .rules(Operation::Acquire, |state| {
+            Form::Atomic => loop {
+                let asked = self.rules(Operation::Acquire, |state| {
                     match state.is_elsewhere(request.incarnation) {
-                        true => Ok(Ok(Acquired::Moved)),
+                        true => Ok(Ok(Some(Acquired::Moved))),
                         false => ready(acquire(state, request)),
                     }
-                })?
-                .map_err(|too_much| too_much.error(NAME)),
+                })?;
+                let asked = asked.map_err(|too_much| too_much.error(NAME))?;
+                if let Some(acquired) = asked {
+                    return Ok(acquired);
+                }
+            },
             Form::Records => judge::acquire(&Records(self), request).await,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lockcore_trial::history::{Law, RARE};
+use lockcore_trial::history::Law;
 use serde::{Deserialize, Serialize};
 
 /// The counts of one run, or of several.
@@ -28,13 +28,21 @@ pub struct Record {
     pub violations: BTreeMap<String, u64>,
     /// Violations of laws that the store does not promise under this fault.
     pub excused: BTreeMap<String, u64>,
-    /// Events that each law has judged in runs that passed.
+    /// Events that each law has judged in runs that passed, since the last one that failed.
     pub judged: BTreeMap<String, u64>,
     /// Times of takeovers in milliseconds, in runs that kill and do nothing else.
     pub takeovers_ms: Vec<u64>,
 }
 
 impl Record {
+    /// Adds the counts of a later run. One that failed takes back what those before it have shown.
+    pub fn add_run(&mut self, run: &Self) {
+        if run.failed > 0 {
+            self.judged.clear();
+        }
+        self.add(run);
+    }
+
     /// Adds the counts of others.
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
@@ -62,12 +70,12 @@ impl Record {
         self.takeovers_ms.sort_unstable();
     }
 
-    /// Whether a run has passed whose checker knew the laws of today.
+    /// Whether runs have passed that judged by each of these laws.
     #[must_use]
-    pub fn passed(&self) -> bool {
-        let judged = |law: &Law| self.judged.get(&law.to_string()).is_some_and(|it| *it > 0);
-        let mut usual = Law::JUDGED.iter().filter(|law| !RARE.contains(law));
-        self.runs > self.failed && usual.all(judged)
+    pub fn passed(&self, laws: impl Iterator<Item = Law>) -> bool {
+        let judged = |law: Law| self.judged.get(law.as_str()).is_some_and(|it| *it > 0);
+        let mut laws = laws;
+        self.runs > self.failed && laws.all(judged)
     }
 
     /// The time that so many percent of the takeovers took at most.
@@ -89,24 +97,31 @@ mod tests {
             judged: Law::JUDGED.map(|law| (law.to_string(), 1)).into(),
             ..Record::default()
         };
-        assert!(record.passed());
-        record.judged.remove(&RARE[0].to_string());
-        assert!(record.passed(), "it judges nothing in some runs");
-        record.judged.remove(&Law::Guard.to_string());
-        assert!(!record.passed());
-        // Nor of those that only a run has judged that failed.
+        let passed = |record: &Record| record.passed(Law::JUDGED.into_iter());
+        assert!(passed(&record));
+        record.judged.remove(Law::Guard.as_str());
+        assert!(!passed(&record));
+        let all_but_one = Law::JUDGED.into_iter().filter(|law| *law != Law::Guard);
+        assert!(record.passed(all_but_one));
+        // Nor of those that only a run has judged that failed, which also takes back what was shown before.
         let failed = Record {
             failed: 1,
             judged: Law::JUDGED.map(|law| (law.to_string(), 1)).into(),
             ..record.clone()
         };
-        record.add(&failed);
-        assert!(!record.passed());
-        record.add(&Record {
+        let run = Record {
             failed: 0,
-            ..failed
-        });
-        assert!(record.passed());
+            ..failed.clone()
+        };
+        for (run, passes) in [
+            (&failed, false),
+            (&run, true),
+            (&failed, false),
+            (&run, true),
+        ] {
+            record.add_run(run);
+            assert_eq!(passed(&record), passes);
+        }
     }
 
     #[test]

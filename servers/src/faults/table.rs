@@ -50,6 +50,14 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// The laws that its runs are judged by: turns in line and wake-ups only where nothing happens to servers and requests.
+    pub fn laws(&self) -> impl Iterator<Item = Law> {
+        let steady = |fault: &Fault| matches!(fault, Fault::Process(_) | Fault::Network(_));
+        let all = self.faults.iter().all(steady);
+        let laws = Law::JUDGED.into_iter();
+        laws.filter(move |law| all || !matches!(law, Law::InTurn | Law::Waiting))
+    }
+
     /// What holds for that store; `None` if it is not in the table.
     #[must_use]
     pub fn cell(&self, store: &str) -> Option<Cell> {

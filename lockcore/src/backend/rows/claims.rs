@@ -15,8 +15,11 @@ const SESSIONS: usize = 100;
 
 pub(crate) struct Acquiring(pub(crate) Acquire);
 
+/// What comes of a request; nothing where so much had to be removed that it has to be asked again.
+type Asked = Result<Option<Acquired>, TooMuch>;
+
 impl Act for Acquiring {
-    type Answer = Result<Acquired, TooMuch>;
+    type Answer = Asked;
     const OPERATION: Operation = Operation::Acquire;
 
     fn access(&self) -> Access {
@@ -29,13 +32,10 @@ impl Act for Acquiring {
 }
 
 /// A limit is an answer, not a failure: sessions found due on the way have ended all the same.
-pub(crate) async fn acquire<R: Rows>(
-    rows: &mut R,
-    request: &Acquire,
-) -> Done<Result<Acquired, TooMuch>, R> {
+pub(crate) async fn acquire<R: Rows>(rows: &mut R, request: &Acquire) -> Done<Asked, R> {
     let mut met = Met::writing();
     if !met.admits(rows, request.grant).await? {
-        return Ok(Ok(Acquired::Void));
+        return Ok(Ok(Some(Acquired::Void)));
     }
     let mut look = Look::by(request, MAX_LISTED);
     let mut refused = Vec::new();
@@ -44,11 +44,16 @@ pub(crate) async fn acquire<R: Rows>(
         if let Err(too_much) = look.check() {
             return Ok(Err(too_much));
         }
+        if look.has_to_remove() {
+            rows.remove(&look.gone).await?;
+            return Ok(Ok(None));
+        }
         if found.obstacles.is_empty() {
             continue;
         }
         if refused.len() == MAX_LISTED {
-            return Ok(Ok(Acquired::Busy(Busy::new(refused, true))));
+            rows.remove(&look.gone).await?;
+            return Ok(Ok(Some(Acquired::Busy(Busy::new(refused, true)))));
         }
         let mut holders = Vec::with_capacity(found.obstacles.len());
         for it in &found.obstacles {
@@ -62,6 +67,7 @@ pub(crate) async fn acquire<R: Rows>(
             more: found.more,
         });
     }
+    rows.remove(&look.gone).await?;
     for (key, id) in std::mem::take(&mut look.removed) {
         rows.remove(&[id]).await?;
         rows.frees(Freed::Key(&key));
@@ -71,16 +77,13 @@ pub(crate) async fn acquire<R: Rows>(
             let (place, passed) = (rows.next_token().await?.get(), 0);
             rows.hold(request, Some(Waits { place, passed })).await?;
         }
-        return Ok(Ok(Acquired::Busy(Busy::new(refused, false))));
-    }
-    if !look.gone.is_empty() {
-        rows.remove(&look.gone).await?;
+        return Ok(Ok(Some(Acquired::Busy(Busy::new(refused, false)))));
     }
     for (request, waits) in &look.passed {
         rows.hold(request, Some(*waits)).await?;
     }
     rows.hold(request, None).await?;
-    Ok(Ok(Acquired::Acquired(rows.next_token().await?)))
+    Ok(Ok(Some(Acquired::Acquired(rows.next_token().await?))))
 }
 
 pub(crate) struct Releasing {

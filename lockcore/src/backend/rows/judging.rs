@@ -14,7 +14,7 @@ use crate::{
 
 /// Once a holder is in the way, so many rows are examined for others.
 pub(super) const LOOKED_AT: usize = 1_000;
-/// The most rows that are not live to remember for removal.
+/// The most rows that are not live to remember for removal. A request that meets so many removes them first.
 const REMEMBERED: usize = 5_000;
 /// The size of a page of rows, which grows from the first to the second: mostly nobody is in the way, or a holder soon
 /// is.
@@ -244,6 +244,12 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
         }
     }
 
+    /// Whether the search has ended early: there is so much to remove that others would wait for it, and for what is behind
+    /// that. Where nobody asks, nothing is removed.
+    pub(super) fn has_to_remove(&self) -> bool {
+        self.asker.is_some() && self.gone.len() >= REMEMBERED
+    }
+
     /// Fails if too many rows were examined; the search has ended early then.
     pub(super) fn check(&self) -> Result<(), TooMuch> {
         match self.own_below > MAX_OWN_BELOW {
@@ -376,6 +382,9 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                 if judge(rows, met, &mut row).await? == Standing::Gone {
                     if self.gone.len() < REMEMBERED {
                         self.gone.push(row.id);
+                    }
+                    if self.has_to_remove() {
+                        break 'all;
                     }
                     continue;
                 }

@@ -89,8 +89,13 @@ impl<S: RowStore> SessionStore for S {
 #[async_trait]
 impl<S: RowStore> ClaimStore for S {
     async fn acquire(&self, request: &Acquire) -> Result<Acquired> {
-        let asked = self.transact(Acquiring(request.clone())).await?;
-        asked.map_err(|too_much| too_much.error(RowStore::info(self).name))
+        loop {
+            let asked = self.transact(Acquiring(request.clone())).await?;
+            let asked = asked.map_err(|too_much| too_much.error(RowStore::info(self).name))?;
+            if let Some(acquired) = asked {
+                return Ok(acquired);
+            }
+        }
     }
 
     async fn release(&self, grant: Grant, claims: &[Claim]) -> Result<Stood> {

@@ -26,8 +26,9 @@ use crate::client::doubts::Doubts;
 use crate::client::news::News;
 use crate::client::order::{GiveUp, Keep, Order, Release, Released};
 use crate::client::session::{Handle, Session};
+use crate::client::sweeps::{sweep_all, sweep_own};
 use crate::client::{deadline::Deadline, task};
-use crate::{Incarnation, IntentChange, LostReason, Note, Result, SessionId, Sweep};
+use crate::{Incarnation, IntentChange, LostReason, Note, Result, SessionId};
 
 pub(crate) use self::ends::whole_milliseconds;
 pub(crate) use self::releases::release_each;
@@ -39,16 +40,6 @@ const NAMESPACE_SWEEP: Duration = Duration::from_secs(10 * 60);
 /// One of this many sessions sweeps a part of the namespace when it begins; otherwise nobody would if all processes are
 /// short.
 const ONE_SWEEPS_OF: u32 = 32;
-/// How often all sessions of a client together do that at most: each sweep may read all sessions of the namespace.
-const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
-/// Where a sweep reads all sessions, so many of them sweep in that time, on the average.
-const SESSIONS_THAT_SWEEP: usize = 16;
-/// A client whose last sweep is older sweeps in any case: there may be fewer sessions by now.
-const LONGEST_BETWEEN_SWEEPS: Duration = Duration::from_secs(60 * 60);
-/// The most requests of a sweep.
-const SWEEP_REQUESTS: usize = 4;
-/// How long a sweep goes on at most when the session is closed.
-const SWEEP_ENDS: Duration = Duration::from_millis(500);
 
 /// The result of something that the keeper had under way.
 enum Done {
@@ -109,8 +100,6 @@ pub(crate) struct Keeper {
     unclosed: bool,
     /// The session is to be left.
     keep: Option<Keep>,
-    /// Removes what is not live. It may end anywhere, so nobody waits for it for long.
-    sweeping: Option<BoxFuture<'static, ()>>,
     /// Records that are not live may be left.
     unswept: bool,
     next_own_sweep: Instant,
@@ -157,7 +146,6 @@ pub(crate) fn keep(
         adopted: Vec::new(),
         unclosed: false,
         keep: None,
-        sweeping: None,
         unswept: false,
         next_own_sweep: sent + OWN_SWEEP,
         next_namespace_sweep: sent + NAMESPACE_SWEEP / 2 + core.chance(NAMESPACE_SWEEP),
@@ -176,8 +164,8 @@ pub(crate) fn keep(
 
 impl Keeper {
     async fn run(mut self) {
-        if self.core.is_one_of(ONE_SWEEPS_OF) && self.sweeps_now() {
-            self.sweep(Sweep::All);
+        if self.core.is_one_of(ONE_SWEEPS_OF) {
+            sweep_all(&self.core);
         }
         let mut handles = true;
         let mut timer_at = self.next;
@@ -209,7 +197,6 @@ impl Keeper {
                 biased;
                 answer = answered(&mut self.renewal) => self.renewed(answer),
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done),
-                () = ends(&mut self.sweeping) => {}
                 () = self.news.arrive() => self.next = clock::now(),
                 order = self.orders.recv(), if handles => match order {
                     Some(order) => self.order(order),
@@ -227,17 +214,11 @@ impl Keeper {
             }
         }
         self.news.end();
-        let (renewal, mut sweeping) = (self.renewal.take(), self.sweeping.take());
+        let renewal = self.renewal.take();
         tokio::select! {
             biased;
             () = self.close() => {}
             () = goes_on(renewal) => {}
-            // It may have its turn, or a connection, before the close.
-            () = goes_on_sweeping(&mut sweeping) => {}
-        }
-        // One that has begun does something where all programs are short.
-        if sweeping.is_some() {
-            let _ = tokio::time::timeout(SWEEP_ENDS, ends(&mut sweeping)).await;
         }
     }
 
@@ -370,61 +351,16 @@ impl Keeper {
     }
 
     fn sweep_if_it_is_time(&mut self, now: Instant) {
-        let own = self.unswept && now >= self.next_own_sweep;
-        if self.sweeping.is_some() || !own && now < self.next_namespace_sweep {
-            return;
-        }
-        let which = if own {
+        if self.unswept && now >= self.next_own_sweep {
             self.unswept = false;
             self.next_own_sweep = now + OWN_SWEEP;
-            Sweep::Session(self.session.id)
-        } else {
+            sweep_own(&self.core, self.session.id);
+        }
+        if now >= self.next_namespace_sweep {
             self.next_namespace_sweep = now + NAMESPACE_SWEEP;
-            if !self.sweeps_now() {
-                return;
-            }
-            Sweep::All
-        };
-        self.sweep(which);
+            sweep_all(&self.core);
+        }
     }
-
-    fn sweeps_now(&self) -> bool {
-        let pauses = [BETWEEN_SWEEPS, LONGEST_BETWEEN_SWEEPS];
-        self.core.sweeps_after(pauses, SESSIONS_THAT_SWEEP)
-    }
-
-    /// Removes what is no longer live. A failure does not matter: there is a next time.
-    fn sweep(&mut self, which: Sweep) {
-        let core = Arc::clone(&self.core);
-        self.sweeping = Some(Box::pin(async move {
-            for _ in 0..SWEEP_REQUESTS {
-                let swept = core.backend.sweep(which, core.info.sweep_limit).await;
-                let Ok(swept) = swept else { break };
-                if which == Sweep::All {
-                    core.has_swept(swept.sessions);
-                }
-                if !swept.more {
-                    break;
-                }
-            }
-        }));
-    }
-}
-
-/// Never resolves.
-async fn goes_on_sweeping(sweeping: &mut Option<BoxFuture<'static, ()>>) {
-    loop {
-        ends(sweeping).await;
-    }
-}
-
-/// Resolves when the sweep has ended; never, if there is none.
-async fn ends(sweeping: &mut Option<BoxFuture<'static, ()>>) {
-    match sweeping {
-        Some(sweep) => sweep.await,
-        None => std::future::pending().await,
-    }
-    *sweeping = None;
 }
 
 impl Drop for Keeper {

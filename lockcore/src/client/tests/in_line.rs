@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::tests::attempts::{asks, hold, ms, secs};
 use crate::client::tests::spy::{Call, Fate, Spy};
 use crate::{
-    AcquireError, Attempt, ErrorKind, Filter, Guard, Inspect as _, Locks, MemoryBackend, SessionId,
+    AcquireError, Attempt, End, ErrorKind, Filter, Guard, Inspect as _, Label, Locks,
+    MemoryBackend, SessionId, SessionStore as _,
 };
 
 const HOLD: u64 = 10;
@@ -415,6 +416,30 @@ async fn who_is_far_behind_asks_seldom() {
     let (near, far) = (asks_behind(3).await, asks_behind(30).await);
     assert!((60..200).contains(&near), "{near}");
     assert!((15..50).contains(&far), "{far}");
+}
+
+/// The end of any session wakes whoever waits for anything.
+#[tokio::test(start_paused = true)]
+async fn who_is_woken_for_others_asks_once() {
+    const ENDS: u128 = 60;
+    let store = MemoryBackend::new();
+    let held = hold(&Spy::new(Arc::clone(&store)).locks(), &["d"]).await;
+    let spy = Spy::new(Arc::clone(&store));
+    let waits = async { drop(hold(&spy.locks(), &["d"]).await) };
+    let ends = async {
+        let label = Label::parse("").unwrap();
+        for n in 1..=ENDS {
+            sleep(secs(1)).await;
+            let session = SessionId::new(n);
+            store.open(session, &label, secs(60)).await.unwrap();
+            store.end(&[session], End::Close).await.unwrap();
+        }
+        let asked = spy.count(|call| matches!(call, Call::Acquire(_)));
+        drop(held);
+        asked
+    };
+    let ((), asked) = join(waits, ends).await;
+    assert!((60..200).contains(&asked), "{asked}");
 }
 
 /// One has the only permit, one waits for it, and one wants the name for itself: who came first is served first.

@@ -49,6 +49,27 @@ async fn a_batch_is_granted_whole_or_refused_whole() {
     }
 }
 
+/// They are gone through once, and not by everybody who is refused.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_removes_the_dead_that_it_has_met() {
+    const DEAD: usize = 12_000;
+    let store = MemoryBackend::new();
+    open(&store, [1, 2, 3]).await;
+    let paths: Vec<String> = (0..DEAD).map(|n| format!("write /a/{n:05}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    granted(&store, &request(1, 1, &paths)).await;
+    granted(&store, &request(2, 1, &["read /a/z"])).await;
+    store.end(&[SessionId::new(1)], End::Close).await.unwrap();
+    for _ in 0..2 {
+        let refusal = busy(&store, &request(3, 1, &["write /a"])).await;
+        assert_eq!(shown(&refusal.first().holders), ["/a IS 2/1 living"]);
+    }
+    let left = store.sweep(Sweep::All, DEAD).await.unwrap();
+    assert_eq!(left.removed, 0, "of {DEAD}");
+    store.end(&[SessionId::new(2)], End::Close).await.unwrap();
+    granted(&store, &request(3, 1, &["write /a"])).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn refusals_are_bounded() {
     for store in both() {

@@ -24,15 +24,16 @@ pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
                 // Or was executed, and the answer is that of the second.
                 false if border.setting.doubles && is_release => None,
                 false => holds(border, call, at, *grant).then(|| {
-                    "does not hold any more, and nobody has ended or released it".to_owned()
+                    let wrong = "does not hold any more, and nobody has ended or released it";
+                    (Law::ConfirmationsAreTrue, wrong.to_owned())
                 }),
             };
             findings.judged(Law::ConfirmationsAreTrue, 1);
-            if let Some(wrong) = wrong {
+            if let Some((law, wrong)) = wrong {
                 let mut about = vec![Subject::Grant(*grant)];
                 about.extend(claims.iter().map(|claim| Subject::Key(claim.key().clone())));
                 let what = format!("confirmation: {grant} {wrong}");
-                let violation = Violation::new(Law::ConfirmationsAreTrue, at, what);
+                let violation = Violation::new(law, at, what);
                 findings.add(violation.about(about));
             }
         }
@@ -52,7 +53,8 @@ fn holds(border: &Border<'_>, call: &Sent<'_>, at: Pos, grant: Grant) -> bool {
     from < call.begun && at < until.min(lives)
 }
 
-/// Why it certainly did not hold at any time of the call.
+/// Why it certainly did not hold at any time of the call, and which law that breaks: a store that may lose a release has
+/// nothing to say for a dead session or a number that is over.
 fn cannot_hold(
     border: &Border<'_>,
     keys: &Keys,
@@ -60,23 +62,26 @@ fn cannot_hold(
     at: Pos,
     grant: Grant,
     claims: &[Claim],
-) -> Option<String> {
+) -> Option<(Law, String)> {
+    let wrong = |why: &str| Some((Law::ConfirmationsAreTrue, why.to_owned()));
     let Some(asked) = border.asked.get(&grant).filter(|asked| asked.begun < at) else {
-        return Some("holds, and nobody asked for it".to_owned());
+        return wrong("holds, and nobody asked for it");
     };
     let life = border.sessions.get(&grant.session)?;
     if life.dead < call.begun {
-        return Some("holds, and its session is dead".to_owned());
+        let why = "holds, and its session is dead";
+        return Some((Law::DeadStaysDead, why.to_owned()));
     }
     if life.retired(grant.n).1 < call.begun {
-        return Some("holds, and its number is over".to_owned());
+        let why = "holds, and its number is over";
+        return Some((Law::UnknownIsSettled, why.to_owned()));
     }
     for claim in claims {
         let key = keys.find(claim.key())?;
         // A session that is due may hold for as long as nobody has ended it.
         let (until, gone) = asked.possible(border, key);
         if gone == Gone::Released && until < call.begun {
-            return Some("holds, and was released".to_owned());
+            return wrong("holds, and was released");
         }
         // Somebody else who is incompatible held all that time.
         let cast = asked.cast(key)?;
@@ -94,7 +99,7 @@ fn cannot_hold(
             };
             let (from, until) = other.certain(border);
             if from < call.begun && at < until {
-                return Some(format!(
+                return wrong(&format!(
                     "holds {}, and {} certainly held it in mode {} all the time",
                     claim.key(),
                     other.grant,

@@ -489,12 +489,11 @@ fn releases_say_what_is_so() {
 }
 
 fn says_what_is_so(yes: impl Fn() -> (Call, Reply), no: impl Fn() -> (Call, Reply)) {
-    let told = |mut told: Story, (request, reply): (Call, Reply)| {
+    let breaks = |mut told: Story, (request, reply): (Call, Reply), law| {
         told.done(request, reply);
-        check(&told.end())
-            .breach_of(&[Law::ConfirmationsAreTrue])
-            .is_some()
+        check(&told.end()).breach_of(&[law]).is_some()
     };
+    let told = |story, said| breaks(story, said, Law::ConfirmationsAreTrue);
     assert!(!told(held(), yes()));
     assert!(told(held(), no()));
     assert!(told(two(), yes()), "nobody asked for it");
@@ -504,14 +503,16 @@ fn says_what_is_so(yes: impl Fn() -> (Call, Reply), no: impl Fn() -> (Call, Repl
         told.done(end(1, Ending::Revoke), states(1, Answer::Dead));
         told
     };
-    assert!(told(ended(), yes()));
+    assert!(breaks(ended(), yes(), Law::DeadStaysDead));
+    assert!(!told(ended(), yes()), "no excuse for a lost release");
     assert!(!told(ended(), no()));
     let retired = || {
         let mut told = held();
         told.done(renew(1, "1-1", Change::Keep), LIVING);
         told
     };
-    assert!(told(retired(), yes()));
+    assert!(breaks(retired(), yes(), Law::UnknownIsSettled));
+    assert!(!told(retired(), yes()), "no excuse for a lost release");
     assert!(!told(retired(), no()));
     let mut late = held();
     late.after(760);
