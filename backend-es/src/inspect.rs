@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::EsBackend;
 use crate::bulk::{Bulk, Reply, Seen, expect};
-use crate::error::{NAME, Outcome};
-use crate::read::Document;
+use crate::error::{Failure, NAME, Outcome};
+use crate::read::{Document, States};
 use crate::record::{Held, held, key_of, lock_id, session_id, without_foreign};
 use crate::sweep::sessions_of;
 use crate::wakeups::counts_by;
@@ -59,6 +59,20 @@ impl Inspect for EsBackend {
         self.listed_sessions(after, limit)
             .await
             .map_err(|failure| failure.into_error(Operation::Inspect))
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let found = async {
+            let mut found = States::new();
+            for some in sessions.chunks(LOOKED_AT) {
+                // A copy that is cut off has what was there before.
+                found.extend(self.refreshed().await?.states(some).await?);
+            }
+            Ok(found)
+        };
+        let found = found.await;
+        let found = found.map_err(|failure: Failure| failure.into_error(Operation::Inspect))?;
+        Ok(sessions.iter().map(|id| found.get(id).cloned()).collect())
     }
 
     /// Not told: the end of a lease is a time of its node, and only what changes a document sees the clock of a node.

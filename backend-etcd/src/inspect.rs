@@ -91,6 +91,12 @@ impl Inspect for EtcdBackend {
         Ok(Page { items, next: None })
     }
 
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let way = self.way(Operation::Inspect);
+        let states = way.peek(sessions.iter().copied()).await?;
+        Ok(sessions.iter().map(|id| states.get(id).cloned()).collect())
+    }
+
     /// In whole seconds. It takes two requests for each session.
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         let left = sessions.iter().copied().map(|id| self.left_of(id));

@@ -26,6 +26,7 @@ GRANT EXECUTE ON FUNCTION
     {ns}.keys(text, text, text, bigint),
     {ns}.keys_of(bytea, bigint, text, bigint),
     {ns}.list_sessions(bytea, bigint),
+    {ns}.these_sessions(bytea[]),
     {ns}.leases(bytea[]),
     {ns}.evict(text, text),
     {ns}.about()

@@ -85,6 +85,18 @@ BEGIN
         FROM sessions s WHERE s.id > p_after ORDER BY s.id LIMIT p_limit;
 END $$;
 
+-- These sessions, as far as they are remembered.
+CREATE OR REPLACE FUNCTION {ns}.these_sessions(p_ids bytea[])
+RETURNS TABLE (
+    r_id bytea, r_label text, r_life text, r_over text, r_adoption bigint, r_adopter bytea, r_notes text, r_ended_ms bigint
+) LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    RETURN QUERY
+        SELECT s.id, s.label, s.life, s.over::text, s.adoption, s.adopter, s.notes,
+               (extract(epoch FROM s.ended) * 1000)::bigint
+        FROM sessions s WHERE s.id = ANY (p_ids);
+END $$;
+
 -- What is left of leases, in milliseconds, of those sessions that live, each with its place among those asked for.
 CREATE OR REPLACE FUNCTION {ns}.leases(p_ids bytea[]) RETURNS TABLE (r_place bigint, r_left_ms bigint)
 LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$

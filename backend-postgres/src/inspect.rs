@@ -65,6 +65,20 @@ impl Inspect for PostgresBackend {
         outcome.map_err(Failure::of(Operation::Inspect))
     }
 
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let ids = sessions.iter().copied().map(id_bytes).collect();
+        let call = Call::new("these_sessions", [Value::ManyBytes(ids)]);
+        let (link, deadline) = self.begin();
+        let outcome = async {
+            let rows = link.call(deadline, &call).await?;
+            let named = |row| listed(row).map(|state| (state.session, state));
+            let found: BTreeMap<_, _> = rows.iter().map(named).collect::<Outcome<_>>()?;
+            Ok(sessions.iter().map(|id| found.get(id).cloned()).collect())
+        }
+        .await;
+        outcome.map_err(Failure::of(Operation::Inspect))
+    }
+
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         let ids = sessions.iter().copied().map(id_bytes).collect();
         let call = Call::new("leases", [Value::ManyBytes(ids)]);

@@ -1,5 +1,6 @@
 //! `Inspect`: what is there, for people. Listing changes nothing: a session that is due is shown as it is recorded.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -41,18 +42,21 @@ impl Inspect for RedisBackend {
                 )
                 .await?;
             let cursor = parts.part()?.text()?;
-            let mut page = parts.part()?.parts()?;
-            let mut states = Vec::new();
-            while let Some(id) = page.next() {
-                let stored = page.part()?.bytes()?;
-                // A session whose id is none cannot be named; whatever holds in its name is listed by key.
-                if let Ok(id) = id.lossy()?.parse::<SessionId>() {
-                    states.push((id.to_string(), state(id, &stored)));
-                }
-            }
-            list.take(states, cursor);
+            let states = states(parts.part()?.parts()?)?.into_iter();
+            let named = states.map(|state| (state.session.to_string(), state));
+            list.take(named.collect(), cursor);
         }
         Ok(list.page())
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let ids: Vec<String> = sessions.iter().map(SessionId::to_string).collect();
+        let arguments: Vec<&[u8]> = ids.iter().map(String::as_bytes).collect();
+        let found = states(self.ask(&scripts::STATES, &arguments).await?)?;
+        let found: BTreeMap<_, _> = (found.into_iter())
+            .map(|state| (state.session, state))
+            .collect();
+        Ok(sessions.iter().map(|id| found.get(id).cloned()).collect())
     }
 
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
@@ -75,6 +79,19 @@ impl Inspect for RedisBackend {
             .await?;
         answer.yes()
     }
+}
+
+/// Ids, each with its record.
+fn states(mut parts: Parts) -> Result<Vec<SessionState>> {
+    let mut states = Vec::new();
+    while let Some(id) = parts.next() {
+        let stored = parts.part()?.bytes()?;
+        // A session whose id is none cannot be named; whatever holds in its name is listed by key.
+        if let Ok(id) = id.lossy()?.parse() {
+            states.push(state(id, &stored));
+        }
+    }
+    Ok(states)
 }
 
 impl RedisBackend {

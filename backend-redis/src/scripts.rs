@@ -32,6 +32,7 @@ scripts! {
     RECORDS = "common", "record", "records";
     RECORDS_OF_SESSION = "common", "record", "records_of_session";
     SESSIONS = "common", "sessions";
+    STATES = "common", "states";
     LEASES = "common", "leases";
     EVICT = "common", "even_if_full", "evict";
     REMOVE = "common", "remove";

@@ -9,7 +9,7 @@ use lockkeeper::{Grant, Holder, Life, LockBackend, LockKey, NoteKind, SessionId,
 use crate::failure::Failure;
 use crate::list::records;
 
-/// Sessions of one page.
+/// So many sessions are asked about at a time.
 const PAGE: usize = 500;
 
 /// The entries of a look.
@@ -122,16 +122,12 @@ impl<'a> Looks<'a> {
         &self,
         wanted: &BTreeSet<SessionId>,
     ) -> Result<BTreeMap<SessionId, SessionState>, Failure> {
-        let (mut found, mut next) = (BTreeMap::new(), None);
-        while found.len() < wanted.len() {
-            let page = self.backend.sessions(next.as_deref(), PAGE).await?;
-            let those = page.items.into_iter();
-            let those = those.filter(|state| wanted.contains(&state.session));
-            found.extend(those.map(|state| (state.session, state)));
-            next = page.next;
-            if next.is_none() {
-                break;
-            }
+        let wanted: Vec<SessionId> = wanted.iter().copied().collect();
+        let mut found = BTreeMap::new();
+        for some in wanted.chunks(PAGE) {
+            let states = self.backend.session_states(some).await?;
+            let states = states.into_iter().flatten();
+            found.extend(states.map(|state| (state.session, state)));
         }
         Ok(found)
     }

@@ -498,26 +498,13 @@ pub(crate) fn result(common: &Common, value: &impl Serialize) -> Result<u8, Fail
     output.finish()
 }
 
-/// A session of the list: asking about one that is not there would leave a record of it.
+/// A session as it is recorded: to end one that is not there would leave a record of it.
 async fn find(
     backend: &dyn LockBackend,
     session: SessionId,
 ) -> Result<Option<SessionState>, Failure> {
-    let mut next: Option<String> = None;
-    loop {
-        let page = backend.sessions(next.as_deref(), 500).await?;
-        if let Some(state) = page
-            .items
-            .into_iter()
-            .find(|state| state.session == session)
-        {
-            return Ok(Some(state));
-        }
-        next = page.next;
-        if next.is_none() {
-            return Ok(None);
-        }
-    }
+    let states = backend.session_states(&[session]).await?;
+    Ok(states.into_iter().next().flatten())
 }
 
 async fn end(backend: &dyn LockBackend, session: SessionId, how: End) -> Result<Life, Failure> {

@@ -139,6 +139,8 @@ methods! {
             = Records { filter: filter.clone(), after: after.map(str::to_owned), limit };
         sessions(after: Option<&str>, limit: usize) -> Page<SessionState>
             = Sessions { after: after.map(str::to_owned), limit };
+        session_states(sessions: &[SessionId]) -> Vec<Option<SessionState>>
+            = SessionStates { sessions: sessions.to_vec() };
         lease_left(sessions: &[SessionId]) -> Vec<Option<Duration>>
             = LeaseLeft { sessions: sessions.to_vec() };
         evict(seen: &Record) -> bool

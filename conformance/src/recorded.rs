@@ -129,6 +129,7 @@ fn shown(request: &Request) -> String {
             limit,
         } => format!("records {filter:?} after {after:?} limit {limit}"),
         Request::Sessions { after, limit } => format!("sessions after {after:?} limit {limit}"),
+        Request::SessionStates { sessions } => format!("states of {sessions:?}"),
         Request::LeaseLeft { sessions } => format!("leases of {sessions:?}"),
         Request::Evict { seen } => format!("evict {:?}", seen.key),
     }

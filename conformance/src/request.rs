@@ -71,6 +71,8 @@ pub enum Request {
     },
     /// [`Inspect::sessions`](lockcore::backend::Inspect::sessions).
     Sessions { after: Option<String>, limit: usize },
+    /// [`Inspect::session_states`](lockcore::backend::Inspect::session_states).
+    SessionStates { sessions: Vec<SessionId> },
     /// [`Inspect::lease_left`](lockcore::backend::Inspect::lease_left).
     LeaseLeft { sessions: Vec<SessionId> },
     /// [`Inspect::evict`](lockcore::backend::Inspect::evict).
@@ -96,6 +98,7 @@ pub enum Answer {
     WatchSession(Changed),
     Records(Page<Record>),
     Sessions(Page<SessionState>),
+    SessionStates(Vec<Option<SessionState>>),
     LeaseLeft(Vec<Option<Duration>>),
     Evict(bool),
 }
@@ -120,6 +123,7 @@ impl Request {
             }
             Self::Records { .. }
             | Self::Sessions { .. }
+            | Self::SessionStates { .. }
             | Self::LeaseLeft { .. }
             | Self::Evict { .. } => Operation::Inspect,
         }
@@ -178,6 +182,9 @@ impl Request {
             Self::Sessions { after, limit } => {
                 Answer::Sessions(to.sessions(after.as_deref(), *limit).await?)
             }
+            Self::SessionStates { sessions } => {
+                Answer::SessionStates(to.session_states(sessions).await?)
+            }
             Self::LeaseLeft { sessions } => Answer::LeaseLeft(to.lease_left(sessions).await?),
             Self::Evict { seen } => Answer::Evict(to.evict(seen).await?),
         })
@@ -210,6 +217,7 @@ impl std::fmt::Debug for Answer {
             Self::Sweep(answer) => answer.fmt(f),
             Self::Records(answer) => answer.fmt(f),
             Self::Sessions(answer) => answer.fmt(f),
+            Self::SessionStates(answer) => answer.fmt(f),
             Self::LeaseLeft(answer) => answer.fmt(f),
             Self::Note(answer) | Self::Confirm(answer) | Self::Evict(answer) => answer.fmt(f),
             Self::WatchTurn(None) => f.write_str("no watch"),

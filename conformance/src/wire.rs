@@ -164,6 +164,7 @@ impl Decorator for Wire {
             // Nothing is done to what people ask for.
             Request::Records { .. }
             | Request::Sessions { .. }
+            | Request::SessionStates { .. }
             | Request::LeaseLeft { .. }
             | Request::Evict { .. } => {
                 return request.send(self.inner()).await;

@@ -31,6 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
             a_session_lists_paths_that_it_holds,
             sessions_are_listed_with_their_state,
             pages_of_sessions_are_whole_and_in_bounds,
+            sessions_are_told_by_their_ids,
             what_is_left_of_leases_is_told,
             a_listing_changes_nothing;
     }
@@ -469,6 +470,40 @@ async fn pages_of_sessions_are_whole_and_in_bounds(scene: Scene) -> Verdict {
         );
         ensure_eq!(distinct, opened, "sessions by pages of {limit}");
     }
+    Ok(())
+}
+
+async fn sessions_are_told_by_their_ids(scene: Scene) -> Verdict {
+    let living = scene.actor().await?;
+    let dead = scene.actor().await?;
+    dead.end(End::Close).await?;
+    let (abandoned, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
+    abandoned.end(End::Close).await?;
+    living.adopted(abandoned.session(), 0).await?;
+    let unknown = scene.session_id();
+    let told = async |ids: &[SessionId]| living.backend().session_states(ids).await;
+    ensure_eq!(told(&[]).await?, [], "of none");
+    let ids = [
+        abandoned.session(),
+        unknown,
+        living.session(),
+        dead.session(),
+        abandoned.session(),
+    ];
+    let states = told(&ids).await?;
+    let listed = sessions(&living, 10).await?;
+    let find = |id: &SessionId| listed.iter().find(|state| state.session == *id);
+    let found: Vec<_> = ids.iter().map(|id| find(id).cloned()).collect();
+    ensure_eq!(states, found, "the states of {ids:?}, as they are listed");
+    ensure_eq!(
+        (&states[1], states[2].as_ref().map(|it| it.life)),
+        (&None, Some(Life::Living)),
+        "one that never was, and one that lives"
+    );
+    // It was asked about, and not used up.
+    let backend = living.backend().clone();
+    let late = (scene.open_as(backend, unknown, "comes later", Duration::from_secs(20))).await?;
+    late.end(End::Close).await?;
     Ok(())
 }
 

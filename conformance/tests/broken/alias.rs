@@ -190,4 +190,10 @@ impl Decorator for Aliases {
             next: page.next,
         })
     }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let sessions: Vec<SessionId> = sessions.iter().map(|id| self.there(*id)).collect();
+        let states = self.store.session_states(&sessions).await?.into_iter();
+        Ok(states.map(|it| it.map(|it| self.state(it))).collect())
+    }
 }

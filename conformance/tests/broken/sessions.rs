@@ -53,6 +53,8 @@ pub(crate) fn all() -> Vec<Broken> {
             Decides,
         ),
         Broken::new("lease of which nothing is told", Law::Listing, Silent),
+        Broken::new("look that uses an id up", Law::Listing, Touches),
+        Broken::new("sessions told in an order of its own", Law::Listing, Sorts),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
             "renewal whose number is not looked at",
@@ -324,6 +326,37 @@ impl Decorator for Silent {
 
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         Ok(vec![None; sessions.len()])
+    }
+}
+
+/// Asks for a session as for one that is due.
+struct Touches(Store);
+
+#[async_trait]
+impl Decorator for Touches {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.0.end(sessions, End::IfDue).await?;
+        self.0.session_states(sessions).await
+    }
+}
+
+/// Tells of sessions by their ids.
+struct Sorts(Store);
+
+#[async_trait]
+impl Decorator for Sorts {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let mut sorted = sessions.to_vec();
+        sorted.sort();
+        self.0.session_states(&sorted).await
     }
 }
 

@@ -150,6 +150,12 @@ impl Decorator for Hides {
         page.items.retain(|state| state.life != Life::Dead);
         Ok(page)
     }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let states = self.0.session_states(sessions).await?.into_iter();
+        let states = states.map(|state| state.filter(|state| state.life != Life::Dead));
+        Ok(states.collect())
+    }
 }
 
 /// Knows how long ago a session was first met: by another one, which is due then.

@@ -229,6 +229,11 @@ impl Inspect for Observed {
         self.timed(Operation::Inspect, self.inner.evict(seen)).await
     }
 
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.timed(Operation::Inspect, self.inner.session_states(sessions))
+            .await
+    }
+
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         self.timed(Operation::Inspect, self.inner.lease_left(sessions))
             .await

@@ -293,6 +293,10 @@ impl Inspect for OnThread {
         self.on(self.backend.sessions(after, limit)).await
     }
 
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.on(self.backend.session_states(sessions)).await
+    }
+
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         self.on(self.backend.lease_left(sessions)).await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::MemoryBackend;
-use crate::backend::rows::inspect::{Evicting, Leases, Listing, ListingSessions};
+use crate::backend::rows::inspect::{Evicting, Leases, Listing, ListingSessions, States};
 use crate::{
     Error, ErrorKind, Filter, Inspect, Operation, Page, Record, Result, SessionId, SessionState,
 };
@@ -23,6 +23,10 @@ impl Inspect for MemoryBackend {
 
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>> {
         self.act(&ListingSessions::new(after, limit).ok_or_else(not_ours)?)
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.act(&States(sessions.to_vec()))
     }
 
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {

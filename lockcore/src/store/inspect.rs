@@ -91,6 +91,13 @@ pub trait Inspect: Send + Sync {
     /// The store failed, or it never gave out `after`.
     async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Page<SessionState>>;
 
+    /// Each of these sessions as it would be listed, in their order; `None` for one that is not remembered. Changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The store failed.
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>>;
+
     /// What is left of the lease of each session, in their order, by the store's clock: the time until it is due. `None`
     /// for one that does not live or cannot be read, or if the store does not tell. A lease that is over has nothing left until somebody ends the
     /// session. Changes nothing.

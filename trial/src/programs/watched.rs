@@ -131,6 +131,7 @@ fn written(request: &Request) -> Option<Call> {
         Request::Note { .. }
         | Request::WatchTurn { .. }
         | Request::WatchSession { .. }
+        | Request::SessionStates { .. }
         | Request::LeaseLeft { .. } => return None,
         // Both packages are of one version.
         other => unreachable!("a request that nobody writes down: {other:?}"),
@@ -173,7 +174,11 @@ fn reply(request: &Request, answer: &Answer) -> Reply {
         }
         Answer::Sessions(page) => Reply::States(states(&page.items)),
         Answer::Evict(done) => Reply::Evicted(*done),
-        Answer::Note(_) | Answer::WatchTurn(_) | Answer::WatchSession(_) | Answer::LeaseLeft(_) => {
+        Answer::Note(_)
+        | Answer::WatchTurn(_)
+        | Answer::WatchSession(_)
+        | Answer::SessionStates(_)
+        | Answer::LeaseLeft(_) => {
             unreachable!("its request is not written down")
         }
         other => unreachable!("an answer that nobody writes down: {other:?}"),

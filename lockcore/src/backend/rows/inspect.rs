@@ -252,14 +252,39 @@ impl Act for ListingSessions {
     async fn run<R: Rows>(&self, rows: &mut R) -> Done<Page<SessionState>, R> {
         let most = self.limit.saturating_add(1);
         let read = rows.sessions(self.after, most).await?;
-        Ok(Page::of(
-            read.into_iter().map(|(id, stored)| match stored {
-                Stored::Row(row) => row.state(id),
-                Stored::Absent | Stored::Unreadable => SessionState::unreadable(id),
-            }),
-            self.limit,
-            |state| state.session.to_string(),
-        ))
+        let states = read.into_iter().filter_map(|(id, row)| listed(id, row));
+        Ok(Page::of(states, self.limit, |state| {
+            state.session.to_string()
+        }))
+    }
+}
+
+/// A session for people.
+fn listed(id: SessionId, stored: Stored<SessionRow>) -> Option<SessionState> {
+    match stored {
+        Stored::Row(row) => Some(row.state(id)),
+        Stored::Unreadable => Some(SessionState::unreadable(id)),
+        Stored::Absent => None,
+    }
+}
+
+/// Some sessions.
+pub(crate) struct States(pub(crate) Vec<SessionId>);
+
+impl Act for States {
+    type Answer = Vec<Option<SessionState>>;
+    const OPERATION: Operation = Operation::Inspect;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Vec<Option<SessionState>>, R> {
+        let mut states = Vec::with_capacity(self.0.len());
+        for id in &self.0 {
+            states.push(listed(*id, rows.session(*id).await?));
+        }
+        Ok(states)
     }
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::RowStore;
 use super::claims::{Acquiring, Confirming, Releasing, Sweeping};
-use super::inspect::{Evicting, Leases, Listing, ListingSessions};
+use super::inspect::{Evicting, Leases, Listing, ListingSessions, States};
 use super::sessions::{Adopting, Ending, Noting, Open, Renew, Settle};
 use crate::{
     Acquire, Acquired, Adopt, Adopted, Changed, Claim, ClaimStore, End, Error, ErrorKind, Filter,
@@ -141,6 +141,10 @@ impl<S: RowStore> Inspect for S {
         let listing = ListingSessions::new(after, limit);
         let listing = listing.ok_or_else(|| not_ours(RowStore::info(self).name))?;
         self.transact(listing).await
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.transact(States(sessions.to_vec())).await
     }
 
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {

@@ -486,6 +486,10 @@ impl Inspect for Spy {
         self.store.sessions(after, limit).await
     }
 
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        self.store.session_states(sessions).await
+    }
+
     async fn lease_left(&self, sessions: &[SessionId]) -> Result<Vec<Option<Duration>>> {
         self.store.lease_left(sessions).await
     }
