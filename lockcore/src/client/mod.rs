@@ -40,6 +40,7 @@ mod schedule;
 mod session;
 #[cfg(lockcore_sim)]
 pub mod sim;
+mod sweeping;
 mod sweeps;
 mod task;
 mod telemetry;

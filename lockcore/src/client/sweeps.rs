@@ -1,15 +1,13 @@
-//! Sweeps: the removal of what does not count any more. One that has begun belongs to the client: sessions may be short.
+//! What a client knows of the sweeps of its namespace: which is due, and how many sessions there are.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+use crate::Swept;
 use crate::client::clock::now;
-use crate::client::core::{Alive, Core};
-use crate::client::task;
-use crate::{SessionId, Sweep, Swept};
 
 /// How often all sessions of a client together sweep the namespace at most: each sweep may read all sessions there.
 const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
@@ -17,14 +15,7 @@ const BETWEEN_SWEEPS: Duration = Duration::from_secs(60);
 const SESSIONS_THAT_SWEEP: usize = 16;
 /// A client whose last sweep is older sweeps in any case: there may be fewer sessions by now.
 const LONGEST_BETWEEN_SWEEPS: Duration = Duration::from_secs(60 * 60);
-/// The most requests of a sweep at a time, and the pause before it goes on.
-const REQUESTS: usize = 4;
-const PAUSE: Duration = Duration::from_secs(5);
-/// How long one that is under way goes on at most when the client is shut down. It has to do something where all
-/// programs are short.
-const ENDS: Duration = Duration::from_millis(500);
 
-/// What a client knows of the sweeps of its namespace.
 #[derive(Default)]
 pub(crate) struct Sweeps {
     last: Mutex<Last>,
@@ -42,15 +33,28 @@ enum Last {
 }
 
 /// One is under way until this is dropped.
-struct UnderWay(Arc<Sweeps>);
+pub(crate) struct UnderWay(Arc<Sweeps>);
 
 impl Sweeps {
     fn last(&self) -> MutexGuard<'_, Last> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nobody of this client has swept for so long, nor does so now; if so, one begins.
-    fn begins_after(self: &Arc<Self>, pause: Duration) -> Option<UnderWay> {
+    /// One of so many sessions sweeps.
+    pub(crate) fn one_of(&self) -> u32 {
+        let met = self.sessions.load(Ordering::Relaxed);
+        u32::try_from(met / SESSIONS_THAT_SWEEP)
+            .unwrap_or(u32::MAX)
+            .max(1)
+    }
+
+    /// Begins one, unless another is under way or the last has ended too short a time ago: the shorter pause is for one
+    /// who is chosen among many.
+    pub(crate) fn begin(self: &Arc<Self>, is_chosen: bool) -> Option<UnderWay> {
+        let pause = match is_chosen {
+            true => BETWEEN_SWEEPS,
+            false => LONGEST_BETWEEN_SWEEPS,
+        };
         let mut last = self.last();
         let begins = match *last {
             Last::None => true,
@@ -63,7 +67,7 @@ impl Sweeps {
         })
     }
 
-    fn learn(&self, swept: Swept) {
+    pub(crate) fn learn(&self, swept: Swept) {
         match swept.more {
             // It may not have looked at all of them.
             true => self.sessions.fetch_max(swept.sessions, Ordering::Relaxed),
@@ -76,68 +80,4 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         *self.0.last() = Last::Ended(now());
     }
-}
-
-/// Sweeps the namespace if that is due: no session of this client has done so for the shorter pause, and this one is one of
-/// so many among all sessions that were met; or none has for the longer one.
-pub(crate) fn sweep_all(core: &Arc<Core>) {
-    let met = core.sweeps.sessions.load(Ordering::Relaxed);
-    let one_of = u32::try_from(met / SESSIONS_THAT_SWEEP).unwrap_or(u32::MAX);
-    let pause = match core.is_one_of(one_of.max(1)) {
-        true => BETWEEN_SWEEPS,
-        false => LONGEST_BETWEEN_SWEEPS,
-    };
-    if let Some(under_way) = core.sweeps.begins_after(pause) {
-        begin(core, Sweep::All, Some(under_way));
-    }
-}
-
-/// Sweeps what a session has left.
-pub(crate) fn sweep_own(core: &Arc<Core>, session: SessionId) {
-    begin(core, Sweep::Session(session), None);
-}
-
-/// Goes on until nothing is left, or the client is shut down or gone. A failure does not matter: there is a next time.
-fn begin(core: &Arc<Core>, which: Sweep, under_way: Option<UnderWay>) {
-    // From now on, so that a shutdown waits for it.
-    let mut alive = Alive::new(core);
-    task::spawn_on(core.config.thread.as_ref(), async move {
-        let _under_way = under_way;
-        loop {
-            let more = tokio::select! {
-                more = sweep_some(alive.core(), which) => more,
-                () = has_to_end(alive.core()) => false,
-            };
-            let core = alive.downgrade();
-            if !more {
-                return;
-            }
-            sleep(PAUSE).await;
-            alive = match core.upgrade() {
-                Some(core) if core.check_open().is_ok() => Alive::new(&core),
-                _ => return,
-            };
-        }
-    });
-}
-
-/// Says whether there is more.
-async fn sweep_some(core: &Core, which: Sweep) -> bool {
-    for _ in 0..REQUESTS {
-        let Ok(swept) = core.backend.sweep(which, core.info.sweep_limit).await else {
-            return false;
-        };
-        if which == Sweep::All {
-            core.sweeps.learn(swept);
-        }
-        if !swept.more {
-            return false;
-        }
-    }
-    true
-}
-
-async fn has_to_end(core: &Core) {
-    core.is_shut_down().await;
-    sleep(ENDS).await;
 }

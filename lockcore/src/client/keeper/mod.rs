@@ -26,7 +26,7 @@ use crate::client::doubts::Doubts;
 use crate::client::news::News;
 use crate::client::order::{GiveUp, Keep, Order, Release, Released};
 use crate::client::session::{Handle, Session};
-use crate::client::sweeps::{sweep_all, sweep_own};
+use crate::client::sweeping::{sweep_all, sweep_own};
 use crate::client::{deadline::Deadline, task};
 use crate::{Incarnation, IntentChange, LostReason, Note, Result, SessionId};
 
