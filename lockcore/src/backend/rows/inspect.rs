@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::judging::{LOOKED_AT, Pages, Standing, holder, judge};
 use super::sessions::Met;
-use super::{Access, Act, At, Done, Freed, HolderRow, Rows, Stored};
+use super::{Access, Act, At, Done, Freed, HolderRow, Rows, SessionRow, Stored};
 use crate::backend::judge::{Entry as _, Listed, Place};
 use crate::{Filter, Life, LockKey, Operation, Page, Record, SessionId, SessionState};
 
