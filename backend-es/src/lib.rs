@@ -142,7 +142,8 @@
 //! | OpenSearch 2.19.5 | records, namespaces, an index that fails under a program; a path prefix, a proxy, tokens and several nodes; requests signed for AWS, by a verifier of the tests that takes AWS' published signatures; a cluster of three, whose nodes are killed and stopped | the whole suite; nodes of a cluster that are cut off | users and roles |
 //! | Elasticsearch 8, other versions, Elastic's serverless, Amazon OpenSearch Service itself | nothing | nothing | everything |
 //!
-//! What is not run is a claim. So is one thing about Elasticsearch 9.2: the tested archive is the real server, but it
+//! The hosted workflow runs the suite on images of Elasticsearch 8.19 and 9.2; until it has run, they are unchecked. What is
+//! not run is a claim. So is one thing about Elasticsearch 9.2: the tested archive is the real server, but it
 //! lacks Elastic's own Painless. Its scripts run in OpenSearch's Painless, whose classes are renamed for it. So the
 //! server's handling of an update is tested, but not whether Elastic's own compiler takes the scripts as that of 7.10.2
 //! does. Serverless does not take all settings that a namespace is created with.

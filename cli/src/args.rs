@@ -111,7 +111,8 @@ pub(crate) enum Action {
     Sessions(SessionsArgs),
     /// Frees a key: has its holders give it up, and evicts a foreign record.
     ///
-    /// A holder hears of it within a second, or 10 where the store does not push, and its command is ended. Its other locks stay. One that
+    /// A holder hears of it within a second, or 10 where the store does not push, and its command is ended. What it has acquired together
+    /// with the key goes, too; its other locks stay. One that
     /// renews and does not obey, or is not to be waited for, is revoked with --session. A lock that is kept without a process
     /// is free at once.
     Break(BreakArgs),

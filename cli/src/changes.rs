@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use lockkeeper::backend::{Filter, Record};
 use lockkeeper::{Grant, Holder, Life, LockBackend, LockKey, NoteKind, SessionId, SessionState};
 
+use crate::describe;
 use crate::failure::Failure;
 use crate::list::records;
 
@@ -215,22 +216,20 @@ fn changes(
 /// How a holder or waiter that is gone has ended, as far as its session's record tells.
 fn end(holder: &Holder, sessions: &BTreeMap<SessionId, SessionState>) -> Change {
     let state = holder.grant.and_then(|grant| sessions.get(&grant.session));
-    let broken = state.and_then(|state| {
-        let of_grant = |note: &lockkeeper::Note| {
-            note.kind == NoteKind::Evict && note.grant == holder.grant.map(|grant| grant.n)
+    // What was done last has ended it.
+    let done = state.and_then(|state| {
+        let has_ended_it = |note: &lockkeeper::Note| match note.kind {
+            NoteKind::Evict => {
+                holder.waiting.is_none() && note.grant == holder.grant.map(|grant| grant.n)
+            }
+            NoteKind::Revoke | NoteKind::Discard => state.life == Life::Dead,
+            _ => false,
         };
-        let mut notes = state.notes.iter().rev();
-        notes.find(of_grant)
+        describe::notes(state).rev().find(has_ended_it)
     });
-    let revoked = state
-        .filter(|state| state.life == Life::Dead)
-        .and_then(|state| {
-            let last = |kind| state.notes.last(kind);
-            last(NoteKind::Discard).or_else(|| last(NoteKind::Revoke))
-        });
-    let (kind, note) = match (broken, revoked) {
-        (Some(note), _) if holder.waiting.is_none() => (Kind::Broken, Some(note)),
-        (_, Some(note)) => (Kind::Revoked, Some(note)),
+    let (kind, note) = match done {
+        Some(note) if note.kind == NoteKind::Evict => (Kind::Broken, Some(note)),
+        Some(note) => (Kind::Revoked, Some(note)),
         _ if holder.grant.is_none() => (Kind::Gone, None),
         // A session that is not remembered was closed.
         _ if state.is_none_or(|state| state.life != Life::Living) => (Kind::Ended, None),
@@ -309,7 +308,15 @@ mod tests {
             ended(false, living, std::slice::from_ref(&broken)),
             (Kind::Broken, true)
         );
-        assert_eq!(ended(false, dead, &[broken]), (Kind::Broken, true));
+        assert_eq!(
+            ended(false, dead, std::slice::from_ref(&broken)),
+            (Kind::Broken, true)
+        );
+        // It did not obey.
+        assert_eq!(
+            ended(false, dead, &[broken, revoked.clone()]),
+            (Kind::Revoked, true)
+        );
         assert_eq!(ended(false, dead, &[revoked]), (Kind::Revoked, true));
         assert_eq!(ended(false, dead, &[discarded]), (Kind::Revoked, true));
         assert_eq!(ended(false, dead, &[]), (Kind::Ended, false));

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use lockkeeper::backend::Record;
-use lockkeeper::{Abandoned, Busy, Holder, Life, LockKey, Mode, Note, SessionState};
+use lockkeeper::{Abandoned, Busy, Holder, Life, LockKey, Mode, Note, NoteKind, SessionState};
 use serde::Serialize;
 
 use crate::list::Left;
@@ -163,6 +163,14 @@ pub(crate) fn state(holder: &Holder) -> &'static str {
 }
 
 /// "2026-01-01T00:00:00Z: evict of grant 3 by LABEL: REASON".
+/// What was done to a session, oldest first. That its change is discarded is written down before it is: where somebody has
+/// settled it meanwhile, or nothing came of it, it was not done.
+pub(crate) fn notes(state: &SessionState) -> impl DoubleEndedIterator<Item = Note> {
+    let was_discarded = state.life == Life::Dead && state.adopter.is_none();
+    let all = state.notes.iter();
+    all.filter(move |note| note.kind != NoteKind::Discard || was_discarded)
+}
+
 pub(crate) fn note(note: &Note) -> String {
     let (at, kind, by, reason) = (time(note.at), note.kind, &note.by, &note.reason);
     let of = note
@@ -214,7 +222,7 @@ impl<'a> SessionJson<'a> {
             adopter: state.adopter.map(|adopter| adopter.to_string()),
             label: state.label.as_str(),
             ended: state.ended.map(time),
-            notes: state.notes.iter().map(NoteJson::from).collect(),
+            notes: notes(state).map(NoteJson::from).collect(),
         }
     }
 }

@@ -65,9 +65,13 @@ impl Failure {
         }
     }
 
-    /// The same, with that status where it is [`BUSY`](status::BUSY).
+    /// The same, with that status where it is [`BUSY`](status::BUSY). Quietly, if that is none of a failure.
     pub(crate) fn busy_as(self, status: u8) -> Self {
         match self.status {
+            status::BUSY if status == 0 && Voice::get().quiet => Self {
+                status,
+                message: None,
+            },
             status::BUSY => Self { status, ..self },
             _ => self,
         }

@@ -152,6 +152,10 @@ struct Breaking<'a> {
     abandoned: BTreeMap<SessionId, String>,
     /// How many foreign records.
     evicted: usize,
+    /// Those who were seen to wait.
+    waited: BTreeSet<Grant>,
+    /// Who has it since then, or later, came to it after the first look.
+    since: Option<SystemTime>,
 }
 
 /// What a look at the key came to.
@@ -179,6 +183,8 @@ impl<'a> Breaking<'a> {
             revoked: BTreeSet::new(),
             abandoned: BTreeMap::new(),
             evicted: 0,
+            waited: BTreeSet::new(),
+            since: None,
         }
     }
 
@@ -188,8 +194,7 @@ impl<'a> Breaking<'a> {
             self.until_given_up().await?;
             return Ok(self);
         }
-        // Of many holders some are listed at a time, and of those below a path not always whether there are more; who is
-        // granted another key meanwhile keeps it.
+        // Of many holders some are listed at a time, and of those below a path not always whether there are more.
         let mut living = true;
         let until = Instant::now() + EVICTING;
         loop {
@@ -264,8 +269,11 @@ impl<'a> Breaking<'a> {
     async fn round(&mut self, living: bool) -> Result<Round, Failure> {
         let (key, reason) = (self.args.key.as_str(), &self.args.reason);
         let mut round = Round::default();
-        let mut revoked = BTreeSet::new();
+        let (mut revoked, mut came) = (BTreeSet::new(), BTreeSet::new());
         self.abandoned.clear();
+        // Stores count in milliseconds.
+        #[expect(clippy::disallowed_methods, reason = "for people")]
+        let now = SystemTime::now() - Duration::from_millis(1);
         for record in records(self.backend, &Filter::Key(self.args.key.clone())).await? {
             round.more |= record.may_hide_holders();
             // Who waits holds nothing.
@@ -273,6 +281,11 @@ impl<'a> Breaking<'a> {
             for holder in holders {
                 let Some(grant) = holder.grant else { continue };
                 let label = &holder.label;
+                let is_told = self.told.contains_key(&grant);
+                if holder.life == Life::Living && !is_told && self.came_later(grant, holder) {
+                    came.insert((grant.session, label.clone()));
+                    continue;
+                }
                 if holder.life == Life::Abandoned {
                     self.abandoned.insert(grant.session, label.clone());
                 } else if self.again.remove(&grant) {
@@ -293,6 +306,8 @@ impl<'a> Breaking<'a> {
                         }
                         continue;
                     }
+                    let by = Some(grant);
+                    also_held(self.backend, grant.session, by, label, &self.args.key).await?;
                     tell(&format!(
                         "session {} ({label}), a holder of {key:?}, is told to give it up: {reason}",
                         grant.session
@@ -304,6 +319,8 @@ impl<'a> Breaking<'a> {
                     round.progress = true;
                 }
             }
+            let waiting = record.holders.iter().filter(|it| it.waiting.is_some());
+            self.waited.extend(waiting.filter_map(|it| it.grant));
             // What is held below a path is evicted there.
             let is_here = |holder: &Holder| !matches!(holder.mode, Mode::IX | Mode::IS);
             let mut foreign = record.holders.iter().filter(|it| it.grant.is_none());
@@ -317,12 +334,26 @@ impl<'a> Breaking<'a> {
                 tell(&format!("evicted a foreign record of {key:?}: {reason}"));
             }
         }
+        if living && !round.more {
+            for (session, label) in came {
+                tell(&format!(
+                    "session {session} ({label}) has come to {key:?} since then, and keeps it"
+                ));
+            }
+        }
+        self.since.get_or_insert(now);
         Ok(round)
+    }
+
+    /// Whether the holder has come to the key after it was looked at first: of that holder nobody has asked for anything.
+    fn came_later(&self, grant: Grant, holder: &Holder) -> bool {
+        let since = self.since.zip(holder.since);
+        self.waited.contains(&grant) || since.is_some_and(|(first, since)| since >= first)
     }
 
     async fn revoke(&mut self, session: SessionId, label: &str) -> Result<(), Failure> {
         let (key, reason) = (&self.args.key, &self.args.reason);
-        also_held(self.backend, session, label, key).await?;
+        also_held(self.backend, session, None, label, key).await?;
         self.note(session, NoteKind::Revoke, None).await?;
         if end(self.backend, session, End::Revoke).await? == Life::Abandoned {
             self.abandoned.insert(session, label.to_owned());
@@ -366,18 +397,18 @@ async fn note(
     Ok(())
 }
 
-/// Whether the session holds it, and does not only wait for it.
-fn holds(record: &Record, session: SessionId) -> bool {
-    let is_own = |holder: &Holder| {
-        holder.waiting.is_none() && holder.grant.is_some_and(|grant| grant.session == session)
-    };
-    record.may_hide_holders() || record.holders.iter().any(is_own)
+/// Whether the session holds it, by that grant if one is given, and does not only wait for it.
+fn holds(record: &Record, session: SessionId, by: Option<Grant>) -> bool {
+    let is_own = |grant: Grant| grant.session == session && by.is_none_or(|by| by == grant);
+    let mut holders = record.holders.iter().filter(|it| it.waiting.is_none());
+    record.may_hide_holders() || holders.any(|holder| holder.grant.is_some_and(is_own))
 }
 
-/// Says what else goes with a session.
+/// Says what else goes with a session, or with one grant of it.
 async fn also_held(
     backend: &dyn LockBackend,
     session: SessionId,
+    by: Option<Grant>,
     label: &str,
     key: &LockKey,
 ) -> Result<(), Failure> {
@@ -387,7 +418,7 @@ async fn also_held(
     let others: Vec<String> = page
         .items
         .iter()
-        .filter(|record| record.key != *key && holds(record, session))
+        .filter(|record| record.key != *key && holds(record, session, by))
         .map(|record| format!("{:?}", record.key.as_str()))
         .collect();
     let more = if others.len() > NAMED || page.next.is_some() {
@@ -400,8 +431,9 @@ async fn also_held(
     }
     if !others.is_empty() {
         let others = others[..others.len().min(NAMED)].join(", ");
+        let with_it = by.map_or("", |_| ", acquired together with it");
         tell(&format!(
-            "session {session} ({label}) also holds {others}{more}"
+            "session {session} ({label}) also holds {others}{more}{with_it}"
         ));
     }
     Ok(())
@@ -573,11 +605,11 @@ mod tests {
                 version,
             }
         };
-        assert!(holds(&record(own, false, false), own));
-        assert!(!holds(&record(own, true, false), own));
-        assert!(!holds(&record(other, false, false), own));
+        assert!(holds(&record(own, false, false), own, None));
+        assert!(!holds(&record(own, true, false), own, None));
+        assert!(!holds(&record(other, false, false), own, None));
         // It may be among those that are not listed.
-        assert!(holds(&record(other, false, true), own));
+        assert!(holds(&record(other, false, true), own, None));
     }
     /// Somebody who waits has the key before it is looked at again.
     #[cfg(feature = "verify")]
@@ -589,7 +621,17 @@ mod tests {
         use lockkeeper::backend::SessionStore as _;
         use lockkeeper::{Guard, MemoryBackend, SessionState};
 
-        struct HandsOn(Arc<MemoryBackend>, Mutex<Vec<Guard>>);
+        struct HandsOn(Arc<MemoryBackend>, LockKey, Mutex<Vec<Guard>>);
+
+        async fn take(locks: &Locks, key: &LockKey) -> Guard {
+            // Stores count in milliseconds.
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            match key.is_path() {
+                true => locks.tree().write(key.as_str()).acquire().await,
+                false => locks.lock(key.as_str()).acquire().await,
+            }
+            .unwrap()
+        }
 
         #[lockkeeper::async_trait]
         impl Decorator for HandsOn {
@@ -603,34 +645,36 @@ mod tests {
                 how: End,
             ) -> lockkeeper::Result<Vec<SessionState>> {
                 let states = self.0.end(sessions, how).await?;
-                if how == End::Revoke && self.1.lock().unwrap().is_empty() {
+                if how == End::Revoke && self.2.lock().unwrap().is_empty() {
                     let next = Locks::builder(self.0.clone()).build().unwrap();
-                    let guard = next.lock("k").acquire().await.unwrap();
-                    self.1.lock().unwrap().push(guard);
+                    let guard = take(&next, &self.1).await;
+                    self.2.lock().unwrap().push(guard);
                 }
                 Ok(states)
             }
         }
 
-        let memory = MemoryBackend::new();
-        let locks = Locks::builder(memory.clone()).build().unwrap();
-        let held = locks.lock("k").acquire().await.unwrap();
-        let backend = Decorated(HandsOn(memory, Mutex::default()));
-        let label = |text| Label::parse(text).unwrap();
-        let args = BreakArgs {
-            key: LockKey::parse("k").unwrap(),
-            reason: label("why"),
-            session: true,
-            wait: Duration::ZERO,
-        };
-        let revoked = Breaking::new(&backend, locks.clone(), label("ops"), &args)
-            .broken()
-            .await
-            .unwrap()
-            .revoked;
-        assert_eq!(revoked, BTreeSet::from([held.session()]));
-        let next = backend.1.lock().unwrap().pop().unwrap();
-        assert!(next.confirm().await.unwrap());
+        for key in ["k", "/k"] {
+            let memory = MemoryBackend::new();
+            let locks = Locks::builder(memory.clone()).build().unwrap();
+            let key = LockKey::parse(key).unwrap();
+            let held = take(&locks, &key).await;
+            let backend = Decorated(HandsOn(memory, key.clone(), Mutex::default()));
+            let args = BreakArgs {
+                key,
+                reason: label("why"),
+                session: true,
+                wait: Duration::ZERO,
+            };
+            let revoked = Breaking::new(&backend, locks.clone(), label("ops"), &args)
+                .broken()
+                .await
+                .unwrap()
+                .revoked;
+            assert_eq!(revoked, BTreeSet::from([held.session()]));
+            let next = backend.2.lock().unwrap().pop().unwrap();
+            assert!(next.confirm().await.unwrap());
+        }
     }
 
     fn label(text: &str) -> Label {
@@ -656,7 +700,7 @@ mod tests {
         };
         let notes = async |session| {
             let state = find(&*memory, session).await.unwrap().unwrap();
-            state.notes.iter().count()
+            describe::notes(&state).count()
         };
         let discards = async |seen: &SessionState| {
             discarded(&*memory, seen, &label("ops"), &label("why"))
@@ -676,6 +720,7 @@ mod tests {
         let settled = memory.settle(left.session, number, by, unknown).await;
         assert!(settled.unwrap().is_settled());
         assert_eq!(discards(&left).await, (Life::Dead, false));
+        assert_eq!(notes(left.session).await, 0, "it was not discarded");
         // It has ended since it was looked at.
         let (living, _) = leaves("b").await;
         assert_eq!(living.life, Life::Living);

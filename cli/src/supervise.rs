@@ -18,8 +18,8 @@ pub(crate) trait Lease {
     fn remaining(&self) -> Option<Duration>;
     /// Resolves when most of the time is over for which it may be held.
     async fn nearly_over(&self);
-    /// Resolves when somebody has asked for it.
-    async fn asked(&self) -> Note;
+    /// Resolves when somebody has asked for it, and not only as that note says.
+    async fn asked(&self, last: Option<Note>) -> Note;
     /// Resolves when it is lost.
     async fn lost(&self) -> LostReason;
 }
@@ -33,8 +33,11 @@ impl Lease for Held {
         Held::nearly_over(self).await;
     }
 
-    async fn asked(&self) -> Note {
-        Held::asked(self).await
+    async fn asked(&self, last: Option<Note>) -> Note {
+        match last {
+            None => Held::asked(self).await,
+            Some(last) => self.asked_again(&last).await,
+        }
     }
 
     async fn lost(&self) -> LostReason {
@@ -52,7 +55,7 @@ impl Lease for Vec<Recovery> {
         std::future::pending().await
     }
 
-    async fn asked(&self) -> Note {
+    async fn asked(&self, _: Option<Note>) -> Note {
         std::future::pending().await
     }
 
@@ -116,7 +119,7 @@ pub(crate) async fn supervise(
     } = ending;
     never_wait();
     let (mut lost, mut nearly_over) = (pin!(lease.lost()), pin!(lease.nearly_over()));
-    let (mut asked, mut was_asked) = (pin!(lease.asked()), false);
+    let mut asked = pin!(lease.asked(None));
     let (mut by_us, mut killed, mut reached) = (None, false, true);
     // Once it could not be told, only the end of the lease counts.
     let mut warned = false;
@@ -161,13 +164,13 @@ pub(crate) async fn supervise(
                 go_on_at = None;
                 job.go_on();
             }
-            note = &mut asked, if !was_asked => {
-                was_asked = true;
+            note = &mut asked => {
                 let sends = on_asked.map_or("", |_| ", and the command is told");
                 tell(&format!("{} asks for the lock{sends}: {}", note.by, note.reason));
                 if let Some(signal) = on_asked {
                     job.signal(signal);
                 }
+                asked.set(lease.asked(Some(note)));
             }
             () = warning, if by_us.is_none() && !warned => {
                 warned = true;

@@ -1,5 +1,5 @@
 //! The stage between this program and the command, for what only a process can say of itself: it is to die with its
-//! parent. `lockkeeper __exec PARENT fg|bg FD COMMAND…` says so and becomes the command.
+//! parent. `lockkeeper __exec PARENT fg|bg json|text FD COMMAND…` says so and becomes the command.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-use crate::failure::{Failure, status};
+use crate::failure::{Failure, Voice, status};
 use crate::terminal::Terminal;
 
 const STAGE: &str = "__exec";
 const FOREGROUND: &str = "fg";
+const JSON: &str = "json";
 /// How long a command for the terminal's foreground waits to be put there.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -36,6 +37,7 @@ pub(super) fn command(command: &[OsString], foreground: bool, pipe: RawFd) -> Op
         .arg(STAGE)
         .arg(Pid::as_raw(Some(getpid())).to_string())
         .arg(if foreground { FOREGROUND } else { "bg" })
+        .arg(if Voice::get().json { JSON } else { "text" })
         .arg(pipe.to_string())
         .args(command);
     Some(stage)
@@ -51,9 +53,14 @@ pub(crate) fn requested() -> Option<ExitCode> {
 }
 
 fn exec(args: Vec<OsString>) -> Failure {
-    let [parent, ground, pipe, command, args @ ..] = args.as_slice() else {
+    let [parent, ground, voice, pipe, command, args @ ..] = args.as_slice() else {
         return Failure::usage("this is for lockkeeper itself: use lockkeeper run");
     };
+    Voice {
+        quiet: false,
+        json: voice == JSON,
+    }
+    .set();
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         let message = format!("the command cannot be bound to lockkeeper's life: {error}");
         return Failure::new(status::NOT_EXECUTABLE, message);

@@ -326,11 +326,15 @@ fn a_store_that_does_not_answer() {
 #[test]
 fn a_command_hears_that_it_is_asked_for_its_lock() {
     let place = Place::new();
-    let script = "trap 'echo asked; exit 5' USR1; echo held; while :; do sleep 0.05; done";
+    // It notes the first time, and obeys the second.
+    let script = "n=0; trap 'echo asked; n=$((n+1)); [ $n = 1 ] || exit 5' USR1; echo held; while :; do sleep 0.05; done";
     let mut holder = place.starts(
         &["--lock", "a", "--ttl", "3s", "--on-asked", "usr1"],
         script,
     );
+    let first = ["ask", "a", "--reason", "soon"];
+    assert_eq!(place.ends(&first).status, 0);
+    assert!(holder.error_line().contains(": soon"));
     let args = [
         "ask",
         "a",
@@ -346,7 +350,7 @@ fn a_command_hears_that_it_is_asked_for_its_lock() {
     let ended = holder.ends();
     assert_eq!(
         (ended.status, ended.stdout.as_str()),
-        (5, "asked\n"),
+        (5, "asked\nasked\n"),
         "{ended:?}"
     );
     assert!(

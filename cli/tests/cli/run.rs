@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Place, Running, ends};
+use crate::harness::{Place, Running, ends, json};
 
 #[test]
 fn help_and_version() {
@@ -74,6 +74,9 @@ fn a_command_that_only_fails_when_it_is_run() {
     assert_eq!(ended.status, 127, "{ended:?}");
     assert!(ended.stderr.contains("no such command"), "{ended:?}");
     assert_eq!(place.held(), [""; 0]);
+    let ended = place.ends(&["--json", "run", "--lock", "a", "--", &script]);
+    let lines = json(&ended.stderr);
+    assert_eq!(lines.last().unwrap()["status"], 127, "{ended:?}");
     // There is no run to keep the lock for; one that ends with that status has run.
     let args = ["run", "--lock", "a", "--at-least", "1h", "--"];
     let ended = place.ends(&[&args[..], &[&script]].concat());

@@ -192,6 +192,13 @@ fn a_status_for_busy_locks() {
         ];
         assert_eq!(place.ends(&args).status.to_string(), status);
     }
+    // As quiet as flock, where that is none of a failure.
+    for (status, silent) in [("0", true), ("1", false)] {
+        let busy = ["run", "-q", "--no-wait", "--busy-status", status];
+        let ended = place.ends(&[&busy[..], &["--lock", "a", "--", "true"]].concat());
+        assert_eq!(ended.status.to_string(), status);
+        assert_eq!(ended.stderr.is_empty(), silent, "{ended:?}");
+    }
     let args = ["run", "--busy-status", "256", "--lock", "a", "--", "true"];
     assert_eq!(place.ends(&args).status, 64);
     // The command's own status is no matter of ours.

@@ -218,11 +218,21 @@ impl Held {
     /// # }
     /// ```
     pub async fn asked(&self) -> Note {
-        self.chain
-            .session
-            .session
-            .is_asked(self.chain.numbers())
-            .await
+        self.is_asked(None).await
+    }
+
+    /// Resolves when somebody has asked again, with a note other than the last that the program has heard.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn asked_again(&self, last: &Note) -> Note {
+        self.is_asked(Some(last)).await
+    }
+
+    async fn is_asked(&self, last: Option<&Note>) -> Note {
+        let session = &self.chain.session.session;
+        session.is_asked(self.chain.numbers(), last).await
     }
 
     /// Asks the store whether the lock is still held: a guarded write, not a read. After `false` the lock is no longer

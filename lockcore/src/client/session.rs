@@ -175,20 +175,29 @@ impl Session {
         }
     }
 
-    /// The note about one of these grants, if somebody has asked for it.
-    pub(crate) fn asked(&self, mut numbers: impl Iterator<Item = u64>) -> Option<Note> {
+    /// The latest note about one of these grants, if somebody has asked for it.
+    pub(crate) fn asked(&self, numbers: impl Iterator<Item = u64>) -> Option<Note> {
         if !self.any_asked.load(Ordering::Acquire) {
             return None;
         }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.find_map(|n| asked.get(&n).cloned())
+        let notes = numbers.filter_map(|n| asked.get(&n));
+        notes.max_by_key(|note| note.at).cloned()
     }
 
-    /// Resolves when somebody has asked for one of these grants.
-    pub(crate) async fn is_asked(&self, numbers: impl Iterator<Item = u64> + Clone) -> Note {
+    /// Resolves when somebody has asked for one of these grants, and not only as that note says.
+    pub(crate) async fn is_asked(
+        &self,
+        numbers: impl Iterator<Item = u64> + Clone,
+        last: Option<&Note>,
+    ) -> Note {
+        // About each grant there is a note of its own.
+        let what = |note: &Note| (note.at, note.by.clone(), note.reason.clone());
         loop {
             let told = self.died.notified();
-            if let Some(note) = self.asked(numbers.clone()) {
+            if let Some(note) = self.asked(numbers.clone())
+                && last.map(what) != Some(what(&note))
+            {
                 return note;
             }
             told.await;

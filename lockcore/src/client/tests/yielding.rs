@@ -40,7 +40,13 @@ async fn whoever_is_asked_hears_the_last_reason_and_holds_on() {
             "{note:?}"
         );
         sleep(10 * SECOND).await;
-        assert_eq!(guard.asked().await.reason.as_str(), "second");
+        let second = guard.asked().await;
+        assert_eq!(second.reason.as_str(), "second");
+        let again = guard.asked_again(&second);
+        assert!(timeout(10 * SECOND, again).await.is_err());
+        assert_eq!(ask(&other, "a", "third").await, 1);
+        let third = timeout(within, guard.asked_again(&second)).await.unwrap();
+        assert_eq!(third.reason.as_str(), "third");
         assert!(guard.is_valid() && guard.confirm().await.unwrap());
         // The same session; another grant.
         let _ = guard.release().await.unwrap();
