@@ -60,6 +60,7 @@ const NAMES: [&str; 67] = [
     "listing::who_holds_is_listed_before_many_who_wait",
     "watches::a_watch_sleeps_beside_one_over_a_session",
     "listing::a_holder_is_said_to_hold_since_it_was_granted",
+    "listing::sessions_are_told_by_their_ids",
     "listing::what_is_left_of_leases_is_told",
     "tokens::over_a_restart_of_the_store",
     "tokens::over_a_new_namespace_of_the_same_name",

@@ -49,6 +49,8 @@ pub(crate) async fn lists_nothing(
             // From one attempt to the next, until the others have a primary.
             sleep(Duration::from_millis(100)).await;
         }
+        let told = cut_off.session_states(&[session]).await;
+        assert!(told.is_err(), "n{alone} tells of {told:?} after its end");
         let shown = life(&*cut_off, session).await;
         assert!(shown.is_err(), "n{alone} shows {shown:?} after its end");
         assert_ne!(life(&*others, session).await?, Some(Life::Living));

@@ -481,6 +481,10 @@ async fn sessions_are_told_by_their_ids(scene: Scene) -> Verdict {
     abandoned.end(End::Close).await?;
     living.adopted(abandoned.session(), 0).await?;
     let unknown = scene.session_id();
+    // Its lease is over, and nobody has ended it.
+    let ttl = short(&living.backend().info());
+    let due = scene.actor_for(ttl).await?;
+    scene.expire(ttl).await;
     let told = async |ids: &[SessionId]| living.backend().session_states(ids).await;
     ensure_eq!(told(&[]).await?, [], "of none");
     let ids = [
@@ -488,18 +492,28 @@ async fn sessions_are_told_by_their_ids(scene: Scene) -> Verdict {
         unknown,
         living.session(),
         dead.session(),
+        due.session(),
         abandoned.session(),
     ];
+    let before = sessions(&living, 10).await?;
     let states = told(&ids).await?;
     let listed = sessions(&living, 10).await?;
     let find = |id: &SessionId| listed.iter().find(|state| state.session == *id);
     let found: Vec<_> = ids.iter().map(|id| find(id).cloned()).collect();
     ensure_eq!(states, found, "the states of {ids:?}, as they are listed");
+    ensure_eq!(before, listed, "the sessions, before they were asked about");
     ensure_eq!(
         (&states[1], states[2].as_ref().map(|it| it.life)),
         (&None, Some(Life::Living)),
         "one that never was, and one that lives"
     );
+    // Behind many of which there is none.
+    let mut many: Vec<SessionId> = (0..1_100).map(|_| scene.session_id()).collect();
+    many.push(living.session());
+    let states = told(&many).await?;
+    ensure_eq!(states.len(), many.len(), "how many are told of");
+    let last = states.last().cloned().flatten();
+    ensure_eq!(last, find(&living.session()).cloned(), "the last of many");
     // It was asked about, and not used up.
     let backend = living.backend().clone();
     let late = (scene.open_as(backend, unknown, "comes later", Duration::from_secs(20))).await?;

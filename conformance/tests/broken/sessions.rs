@@ -54,6 +54,7 @@ pub(crate) fn all() -> Vec<Broken> {
         ),
         Broken::new("lease of which nothing is told", Law::Listing, Silent),
         Broken::new("look that uses an id up", Law::Listing, Touches),
+        Broken::new("look that ends who is due", Law::Listing, Ends),
         Broken::new("sessions told in an order of its own", Law::Listing, Sorts),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
@@ -340,6 +341,23 @@ impl Decorator for Touches {
 
     async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
         self.0.end(sessions, End::IfDue).await?;
+        self.0.session_states(sessions).await
+    }
+}
+
+/// The same for those that there are.
+struct Ends(Store);
+
+#[async_trait]
+impl Decorator for Ends {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.0
+    }
+
+    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
+        let there = self.0.session_states(sessions).await?.into_iter().flatten();
+        let there: Vec<SessionId> = there.map(|state| state.session).collect();
+        self.0.end(&there, End::IfDue).await?;
         self.0.session_states(sessions).await
     }
 }

@@ -41,7 +41,7 @@ pub enum Breach {
     TokenGoesBack,
     /// Tokens of keys below a path are smaller than those of the path.
     TokenBelowAncestor,
-    /// Every confirmation is positive, even in sessions that were revoked just before.
+    /// Every confirmation is positive, even of what was released just before.
     ConfirmsAll,
     /// Some confirmations of held locks are negative.
     ConfirmsNone,

@@ -349,7 +349,7 @@ impl Decorator for BrokenClient {
 
     async fn confirm(&self, grant: Grant, claims: &[Claim]) -> Result<bool> {
         if self.breach == Breach::ConfirmsAll && self.known.every(3) {
-            self.store.end(&[grant.session], End::Revoke).await?;
+            self.store.release(grant, claims).await?;
         }
         let held = self.store.confirm(grant, claims).await?;
         Ok(held && !(self.breach == Breach::Denied && self.known.every(3)))

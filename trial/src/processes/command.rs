@@ -413,7 +413,7 @@ fn says_enough(plan: &Plan, run: &Run) -> Result<(), BoxError> {
     }
     let idle: Vec<Law> = run.report.unjudged().collect();
     if !idle.is_empty() {
-        return Err(format!("laws that judged nothing: {idle:?}").into());
+        return Err(format!("too little to judge: nothing by the laws {idle:?}").into());
     }
     if !plan.kill_only {
         return Ok(());

@@ -194,7 +194,7 @@ fn report(sums: &Sums) -> String {
          --store STORE` continues with what has run least. Processes take locks, hand them on, die and recover meanwhile, \
          and a checker judges requests, answers and guards by each law; turns in line, and how soon who waits is \
          woken, only where nothing happens to servers and requests. The sums of all runs are in \
-         `docs/soak.jsonl`, from which this page is written. A run whose law was broken counts as failed, also after the \
+         `docs/soak.jsonl`, from which this page is written. A run whose law was broken, or that judged too little, counts as failed, also after the \
          defect is fixed.\n",
     );
     for store in STORES {
