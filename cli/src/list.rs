@@ -118,7 +118,7 @@ pub(crate) async fn sessions(common: &Common, args: SessionsArgs) -> Result<u8, 
                     .chain(ended)
                     .chain([Cell::text(one_line(state.label.as_str()))]),
             );
-            for note in describe::notes(&state).filter(|_| args.ended) {
+            for note in describe::notes(state).filter(|_| args.ended) {
                 table.detail(&describe::note(&note));
             }
         }
