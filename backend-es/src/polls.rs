@@ -314,12 +314,7 @@ impl Turn {
     /// The sessions of the holders who are in its way, and of the waiters who came first.
     fn met(&self, records: &Records) -> Vec<SessionId> {
         let (met, _) = self.in_the_way(records, |_| true);
-        let place = |held: &Held| held.waits().map(|waits| waits.place);
-        let mut met: Vec<Held> = met.into_iter().map(|(_, held)| held).collect();
-        met.sort_by_key(place);
-        let holders = met.partition_point(|held| held.waits().is_none());
-        met.truncate(holders + NEAREST);
-        sessions_of(met.iter())
+        sessions_of(nearest(met).iter().map(|(_, held)| held))
     }
 
     /// What there is to say where those sessions were looked up. Of others it is not known that they are dead.
@@ -333,9 +328,17 @@ impl Turn {
         match in_line {
             _ if in_the_way.is_empty() => Said::Changed,
             true => Said::Behind(waiters.count()),
-            false => Said::NotInLine(in_the_way.into()),
+            false => Said::NotInLine(nearest(in_the_way).into()),
         }
     }
+}
+
+/// The holders, and the first of the waiters.
+fn nearest(mut met: Vec<InTheWay>) -> Vec<InTheWay> {
+    met.sort_by_key(|(_, held)| held.waits().map(|waits| waits.place));
+    let holders = met.partition_point(|(_, held)| held.waits().is_none());
+    met.truncate(holders + NEAREST);
+    met
 }
 
 /// Who is in records.

@@ -17,6 +17,8 @@ use crate::scripts::{FORGET, RELEASE};
 
 /// So many records are looked at in one request.
 pub(crate) const PAGE: usize = 1_000;
+/// So many payloads, and so many sessions, go in one call.
+const DOCUMENTS: usize = 20_000;
 /// So many holders the client lets one call remove: each begins with a refresh, which takes long behind many removals.
 pub(crate) const LIMIT: usize = 1_000_000;
 
@@ -153,15 +155,12 @@ impl EsBackend {
                 None => break,
             }
         }
-        let payloads = self.drop_payloads(limit - removed).await?;
+        let most = (limit - removed).min(DOCUMENTS);
+        let payloads = self.drop_payloads(most).await?;
         removed += payloads;
-        let forgotten = match removed < limit {
-            true => self.forget(limit - removed).await?,
-            false => 0,
-        };
+        let forgotten = self.forget(most.min(limit - removed)).await?;
         removed += forgotten;
-        // Of either there is one page at a time.
-        let more = removed >= limit || payloads.max(forgotten) >= PAGE;
+        let more = removed >= limit || payloads.max(forgotten) >= most;
         Ok(Swept::new(removed, more).of_sessions(looked_at))
     }
 
@@ -210,25 +209,40 @@ impl EsBackend {
         ))
     }
 
-    /// Removes payloads of sessions that are dead.
+    /// Removes payloads of sessions that are dead, so many at most.
     async fn drop_payloads(&self, limit: usize) -> Outcome<usize> {
-        let mut search = json!({
-            "size": limit.min(PAGE), "_source": false, "sort": ["_doc"],
+        let search = json!({
+            "_source": false, "sort": ["_doc"],
             "query": {"bool": {
                 "filter": [{"exists": {"field": "session"}}], "must_not": [{"exists": {"field": "state"}}],
             }},
         });
-        loop {
+        // Before those of the dead may stand any number that are needed.
+        self.remove_pages(search, limit, async |found| self.drop_some(found).await)
+            .await
+    }
+
+    /// Goes through all that the search finds, page by page, until so many are removed.
+    async fn remove_pages(
+        &self,
+        mut search: Value,
+        limit: usize,
+        remove: impl AsyncFn(&[Document]) -> Outcome<usize>,
+    ) -> Outcome<usize> {
+        let mut removed = 0;
+        while removed < limit {
+            let size = (limit - removed).min(PAGE);
+            search["size"] = size.into();
             let found = self.search(&search).await?.documents;
-            let removed = self.drop_some(&found).await?;
+            removed += remove(&found).await?;
             match found.last() {
-                // Before those of the dead may stand any number that are needed.
-                Some(last) if removed == 0 && found.len() == limit.min(PAGE) => {
+                Some(last) if found.len() == size => {
                     search["search_after"] = last.sort.as_slice().into();
                 }
-                _ => return Ok(removed),
+                _ => break,
             }
         }
+        Ok(removed)
     }
 
     /// Of these payloads, removes those of sessions that are dead.
@@ -253,24 +267,23 @@ impl EsBackend {
         self.written(bulk, &[Reply::Written, Reply::Absent]).await
     }
 
-    /// Forgets sessions that died long ago, of which nothing is left.
+    /// Forgets sessions that died long ago, of which nothing is left, so many at most.
     async fn forget(&self, limit: usize) -> Outcome<usize> {
-        let kept_ms = u64::try_from(TOMBSTONE_KEPT.as_millis()).unwrap_or(u64::MAX);
         let before = format!("now-{}s", TOMBSTONE_KEPT.as_secs());
         let search = json!({
-            "size": limit.min(PAGE), "_source": ["session"],
+            "_source": ["session"], "sort": ["session"],
             "query": {"bool": {"filter": [
                 {"term": {"state": Life::Dead.as_str()}}, {"range": {"ended": {"lte": before}}},
             ]}},
         });
+        self.remove_pages(search, limit, async |found| self.forget_some(found).await)
+            .await
+    }
+
+    async fn forget_some(&self, found: &[Document]) -> Outcome<usize> {
+        let kept_ms = u64::try_from(TOMBSTONE_KEPT.as_millis()).unwrap_or(u64::MAX);
         let mut bulk = Bulk::default();
-        for session in self
-            .search(&search)
-            .await?
-            .documents
-            .iter()
-            .filter_map(session_of)
-        {
+        for session in found.iter().filter_map(session_of) {
             bulk.run(&session_id(session), &FORGET, json!({"kept": kept_ms}));
         }
         let known = [

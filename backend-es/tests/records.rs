@@ -413,6 +413,34 @@ async fn payloads_are_documents_of_their_own_that_go_with_their_session() {
     assert_eq!(space.document(&format!("~intent/{finished}/1")).await, None);
 }
 
+/// The payload of one that lives is met before those of the dead.
+#[tokio::test]
+async fn a_sweep_goes_on_behind_a_payload_that_is_needed() {
+    let space = Space::new();
+    let backend = connect(&space).await;
+    let holder = open(&backend, 1).await;
+    let token = granted(&backend, &request(holder, 1, &["create k"])).await;
+    let renewed = backend.renew(holder, &put(1, "half done", token)).await;
+    assert_eq!(renewed.unwrap(), Renewed::Living);
+    let id = |session: SessionId| format!("~intent/{session}/1");
+    let needed = space.document(&id(holder)).await.unwrap();
+    let dead: Vec<SessionId> = (0..1_500).map(|_| SessionId::new(rand::random())).collect();
+    let left = dead.iter().map(|session| {
+        let mut left = needed.clone();
+        left["session"] = session.to_string().into();
+        (id(*session), left)
+    });
+    let left: Vec<(String, Value)> = left.collect();
+    space
+        .put_all(left.iter().map(|(id, left)| (id.as_str(), left)))
+        .await;
+    while backend.sweep(Sweep::All, 1_000_000).await.unwrap().more {}
+    for session in dead.iter().step_by(50).chain(dead.last()) {
+        assert_eq!(space.document(&id(*session)).await, None);
+    }
+    assert_eq!(space.document(&id(holder)).await, Some(needed));
+}
+
 #[tokio::test]
 async fn an_intent_without_its_payload_never_began() {
     let space = Space::new();

@@ -20,6 +20,8 @@ const BATCHES: usize = 32;
 struct Burial {
     txn: TxnOp,
     operations: usize,
+    /// Some of it stays.
+    in_part: bool,
 }
 
 /// A batch that does not count, as it is stored.
@@ -148,7 +150,7 @@ impl EtcdBackend {
     async fn bury(&self, most: usize) -> Result<(bool, usize)> {
         let names = &self.link.names;
         let mut range = names.ttls();
-        let (mut lease, mut buried, mut looked_at) = (None, 0, 0);
+        let (mut lease, mut buried, mut looked_at, mut more) = (None, 0, 0, false);
         loop {
             let (found, _) = self.way(Operation::Sweep).get(&range, PAGE).await?;
             let unburied = found.pairs.iter();
@@ -160,6 +162,7 @@ impl EtcdBackend {
                 let full = buried + burials.len() > most;
                 burials.truncate(most - buried);
                 buried += burials.len();
+                more |= burials.iter().any(|burial| burial.in_part);
                 self.bury_each(burials).await?;
                 if full {
                     return Ok((true, looked_at));
@@ -167,7 +170,7 @@ impl EtcdBackend {
             }
             match after(&found.pairs, found.more) {
                 Some(from) => range.from = from,
-                None => return Ok((false, looked_at)),
+                None => return Ok((more, looked_at)),
             }
         }
     }
@@ -225,8 +228,9 @@ impl EtcdBackend {
         let (names, session) = (&self.link.names, dead.session);
         // What was over when it died is in nobody's way; of thousands some stay until the next time.
         let most = self.keys_per_batch();
+        let in_part = pairs.len() > most;
         let mut burial = Vec::new();
-        if pairs.len() <= most {
+        if !in_part {
             burial.push(TxnOp::delete(names.ttl(session), None));
         }
         for pair in pairs.iter().rev().take(most) {
@@ -247,6 +251,7 @@ impl EtcdBackend {
         ];
         Burial {
             operations: burial.len(),
+            in_part,
             txn: TxnOp::txn(Txn::new().when(still).and_then(burial)),
         }
     }

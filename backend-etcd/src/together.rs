@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use etcd_client::{Compare, Txn, TxnOp};
+use etcd_client::{Compare, PutOptions, Txn, TxnOp};
 use lockcore::backend::{Acquire, Acquired, SmallBatches, SmallLimits, Stood};
 use lockcore::{Claim, Grant, Operation, Result};
 
@@ -59,15 +59,20 @@ async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Opt
         let batch = TxnOp::put(names.batch(grant), batch_value(claims), None);
         TxnOp::txn(Txn::new().when(free).and_then([entered, batch]))
     };
+    // What is written within a part counts for nothing where the server has no space left: that refuses this one.
+    let live = names.live(first.grant.session);
     let then = || {
+        let same = PutOptions::new().with_ignore_value().with_ignore_lease();
+        let written = TxnOp::put(live.clone(), "", Some(same));
         let going = requests.iter().zip(&goes).filter(|(_, goes)| **goes);
-        going.map(|(request, _)| part(request)).collect()
+        let parts = going.map(|(request, _)| part(request));
+        [written].into_iter().chain(parts).collect()
     };
     let way = Way {
         link,
         operation: Operation::Acquire,
     };
-    let lives = || vec![present(names.live(first.grant.session))];
+    let lives = || vec![present(live.clone())];
     let nothing = || vec![None; requests.len()];
     let Ok(mut answer) = way.under(first.incarnation, lives, then, || None).await? else {
         return Ok(nothing());
@@ -76,6 +81,7 @@ async fn acquire_many(link: &SharedLink, requests: &[Acquire]) -> Result<Vec<Opt
         return Ok(nothing());
     }
     let token = answer.token()?;
+    answer.skip();
     let acquired = goes.into_iter().map(|goes| {
         let granted = goes && answer.done()?;
         Ok(granted.then_some(Acquired::Acquired(token)))

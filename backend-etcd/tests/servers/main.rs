@@ -15,9 +15,10 @@ use std::time::Duration;
 use etcd_client::{
     AlarmAction, AlarmType, Client, CompactionOptions, ConnectOptions, GetOptions, Txn, TxnOp,
 };
+use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquired, Adopt, ClaimStore as _, End, Incarnation, Inspect as _, IntentChange, Registered,
-    Renewed, SessionStore as _, Sweep, Wakeups as _,
+    Acquire, Acquired, Adopt, ClaimStore as _, End, Incarnation, Inspect as _, IntentChange,
+    Registered, Renewed, SessionStore as _, Sweep, Wakeups as _,
 };
 use lockcore::{ErrorKind, FencingToken, Intent, Label, LockKey, SessionId};
 use lockcore_etcd::{EtcdBackend, EtcdConfig};
@@ -142,6 +143,15 @@ async fn without_space_releases_go_on_and_nothing_is_granted() {
     alarm(AlarmAction::Activate).await;
     // One that is executed, and uses up what is left, is answered so, too.
     let acquired = backend.acquire(&ask(session, 2, "b")).await.map(drop);
+    // Those that go together, too.
+    let several: Vec<Acquire> = (10..16)
+        .map(|n| ask(session, n, &format!("c{n}")))
+        .collect();
+    let answers = join_all(several.iter().map(|request| backend.acquire(request))).await;
+    for (request, answer) in several.iter().zip(answers) {
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains("space"), "{request:?}: {error}");
+    }
     let renewed = backend.renew(session, &keep(1)).await.map(drop);
     let label = Label::parse("").unwrap();
     let opened = backend.open(SessionId::new(1), &label, TTL).await.map(drop);

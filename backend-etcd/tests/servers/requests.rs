@@ -249,6 +249,28 @@ async fn a_sweep_reads_nothing_of_those_that_are_buried() {
     backend.end(&[living], End::Close).await.unwrap();
 }
 
+/// One that has left more than a request takes is buried in several.
+#[tokio::test]
+async fn a_sweep_buries_all_of_a_session() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let session = opened(&backend).await;
+    let mut retired = keep(1);
+    retired.retired = Ranges::of((0..400).map(|n| 2 * n + 1));
+    let renewed = backend.renew(session, &retired).await.unwrap();
+    assert_eq!(renewed, Renewed::Living);
+    backend.end(&[session], End::Close).await.unwrap();
+    let mut sweeps = 0;
+    while backend.sweep(Sweep::All, 1_000).await.unwrap().more {
+        sweeps += 1;
+        assert!(sweeps < 20);
+    }
+    assert!(sweeps > 0, "it says that there is more");
+    // What is buried is not looked at again.
+    let swept = backend.sweep(Sweep::All, 1_000).await.unwrap();
+    assert_eq!((swept.more, swept.sessions), (false, 0));
+}
+
 /// Of each key the holder is told with its session, and thousands are listed each second by who watches.
 #[tokio::test]
 async fn lists_and_sweeps_take_few_requests_for_many_keys() {
