@@ -6,7 +6,9 @@ use etcd_client::TxnOp;
 use lockcore::backend::judge::{self, Ask, Entry as _, Judged, Listed, Place, Verdict};
 use lockcore::backend::{Acquire, Acquired};
 use lockcore::limits::MAX_LISTED;
-use lockcore::{Busy, Claim, Grant, LockKey, Mode, Operation, Result, SessionId, SessionState};
+use lockcore::{
+    Busy, Claim, Grant, Life, LockKey, Mode, Operation, Result, SessionId, SessionState,
+};
 
 use crate::EtcdBackend;
 use crate::line::{InLine, is_in_line};
@@ -189,6 +191,12 @@ impl EtcdBackend {
             let ways = in_the_way(met, view, &own, learnt);
             if ways.is_empty() || !self.own(met, view, &own, &ways).0.is_empty() {
                 continue;
+            }
+            if let [way] = &*ways
+                && let [claim] = &*request.claims
+            {
+                let by = met_by(way, view, learnt);
+                self.watches.refused(claim, view.revision, by);
             }
             return match &*ways {
                 [way] if is_in_line(request) => {
@@ -389,6 +397,23 @@ fn known(ways: &[InTheWay<'_>]) -> judge::Met<Held> {
         }
     }
     met
+}
+
+/// The sessions that are in the way, if all of them are known, and live.
+fn met_by(way: &InTheWay<'_>, view: &View, learnt: &Learnt) -> Option<BTreeSet<SessionId>> {
+    let all = way.holders.iter().chain(&way.waiters);
+    let living = |held: &Held| match held.grant() {
+        Some(_) => learnt
+            .state(held)
+            .is_some_and(|state| state.life == Life::Living),
+        // Nothing but its removal frees the key.
+        None => true,
+    };
+    let known = view.more.iter().all(Option::is_none) && all.clone().all(|(_, held)| living(held));
+    known.then(|| {
+        let grants = all.filter_map(|(_, held)| held.grant());
+        grants.map(|grant| grant.session).collect()
+    })
 }
 
 /// Adds those to a list, as they are in the way of the claim.

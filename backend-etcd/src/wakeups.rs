@@ -4,12 +4,13 @@
 //! It is opened without a revision to start at: one that starts at a past revision is served by the server's loop for
 //! late watches, every 100 ms. Whoever waits looks again after the watch stands, so nothing has to be told from before.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use etcd_client::WatchStream;
+use etcd_client::{KeyValue, WatchStream};
 use lockcore::backend::{self, Changed, Task, Together, Wakeups};
-use lockcore::{Claim, Result, SessionId};
+use lockcore::{Claim, LockKey, Result, SessionId};
 
 use crate::EtcdBackend;
 use crate::link::SharedLink;
@@ -100,6 +101,7 @@ impl Drop for Stands {
             standing.number = 0;
         }
         drop(standing);
+        *lock(&self.shared.met) = Met::default();
         self.shared.all.wake_everybody();
     }
 }
@@ -114,7 +116,7 @@ async fn hear(stands: Stands, mut stream: WatchStream, names: Names) {
                 Some(told) if told.key() == news => {
                     read_news(told.value()).for_each(|session| shared.all.wake_session(session));
                 }
-                Some(removed) => shared.removed(&names, removed.key()),
+                Some(removed) => shared.removed(&names, removed),
                 None => {}
             }
         }
@@ -138,6 +140,14 @@ impl Watches {
     pub(crate) fn stand_for(&self, claims: &[Claim]) -> bool {
         self.shared.all.stand_for(claims)
     }
+
+    /// Whoever waits for that claim was refused, as of a revision, by these sessions and nobody else, if all are known.
+    pub(crate) fn refused(&self, claim: &Claim, revision: i64, by: Option<BTreeSet<SessionId>>) {
+        // Who waits for a path is also kept by what is above and below it.
+        if !claim.key().is_path() && self.stand_for(std::slice::from_ref(claim)) {
+            lock(&self.shared.met).add(claim.key(), revision, by);
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -148,6 +158,35 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Shared {
     standing: Mutex<Standing>,
     all: Arc<backend::Watches>,
+    met: Mutex<Met>,
+}
+
+/// By whom those were refused who watch a key: the end of another session is nothing to them.
+#[derive(Default)]
+struct Met {
+    /// Up to which revision the stream has told of removals, once it has told of one.
+    heard: Option<i64>,
+    /// By key; `None` where not all are known.
+    keys: BTreeMap<LockKey, Option<BTreeSet<SessionId>>>,
+}
+
+impl Met {
+    fn add(&mut self, key: &LockKey, revision: i64, by: Option<BTreeSet<SessionId>>) {
+        // Others may have come since to what was removed meanwhile.
+        let by = by.filter(|_| self.heard.is_some_and(|heard| revision >= heard));
+        let met = self.keys.entry(key.clone());
+        let met = met.or_insert_with(|| Some(BTreeSet::new()));
+        match (met.as_mut(), by) {
+            (Some(met), Some(by)) => met.extend(by),
+            _ => *met = None,
+        }
+    }
+
+    /// Whether a watch of that key may be for that session.
+    fn is_for(&self, key: &LockKey, session: SessionId) -> bool {
+        let met = self.keys.get(key).and_then(Option::as_ref);
+        met.is_none_or(|met| met.contains(&session))
+    }
 }
 
 /// The stream that stands.
@@ -163,14 +202,29 @@ struct Standing {
 
 impl Shared {
     /// Wakes those who may get their claim now that this key is gone.
-    fn removed(&self, names: &Names, name: &[u8]) {
+    fn removed(&self, names: &Names, removed: &KeyValue) {
+        let name = removed.key();
+        let mut met = lock(&self.met);
+        met.heard = met.heard.max(Some(removed.mod_revision()));
         if self.all.is_empty() {
+            met.keys.clear();
             return;
         }
         match (names.read_holder(name), names.read_session(name)) {
-            (Some((key, ..)), _) => self.all.wake(&key),
+            (Some((key, ..)), _) => {
+                met.keys.remove(&key);
+                self.all.wake(&key);
+            }
             // A session has died, or the intent that it has left is settled.
-            (None, Some((_, "live" | "intent"))) => self.all.wake_all(),
+            (None, Some((session, "live" | "intent"))) => {
+                let mut watched = BTreeMap::new();
+                self.all.wake_where(|key| {
+                    let is_for = met.is_for(key, session);
+                    watched.extend(met.keys.remove_entry(key));
+                    is_for
+                });
+                met.keys = watched;
+            }
             (None, Some(_)) => {}
             (None, None) => self.all.wake_all(),
         }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockcore::backend::{
     Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, Ranges, Renewed,
     SessionStore as _, Stood, Sweep,
 };
-use lockcore::{Claim, ErrorKind, Grant, LockBackend as _, LockKey, OwnerId, SessionId, Want};
+use lockcore::{
+    Claim, ErrorKind, Grant, LockBackend as _, LockKey, Locks, OwnerId, SessionId, Want,
+};
 use lockcore_etcd::EtcdBackend;
 
 use crate::steps::{ask, asks, connect, keep, opened, sent, token, transactions, url};
@@ -247,6 +249,55 @@ async fn a_sweep_reads_nothing_of_those_that_are_buried() {
     let page = backend.sessions(None, 1_000).await.unwrap();
     assert_eq!(page.items.len(), 201, "they are remembered");
     backend.end(&[living], End::Close).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_end_of_a_session_wakes_nobody_who_waits_for_others() {
+    const WAIT: usize = 20;
+    const END: usize = 200;
+    let server = member(&[]).await;
+    let space = Space::at(url(&server));
+    let (holds, waits) = (space.connect().await, space.connect().await);
+    let session = opened(&holds).await;
+    for n in 0..WAIT {
+        token(&holds, &ask(session, n as u64 + 1, &format!("k{n}"))).await;
+    }
+    let locks = Locks::builder(waits).build().unwrap();
+    let waiting = (0..WAIT).map(|n| {
+        let locks = locks.clone();
+        async move {
+            locks
+                .lock(format!("k{n}"))
+                .wait(Duration::from_secs(300))
+                .acquire()
+                .await
+        }
+    });
+    let ends = async || {
+        let (before, since) = (transactions(&server).await, Instant::now());
+        for _ in 0..END {
+            let other = opened(&holds).await;
+            holds.end(&[other], End::Close).await.unwrap();
+        }
+        (transactions(&server).await - before, since.elapsed())
+    };
+    let (alone, _) = ends().await;
+    let beside = async {
+        // Until each has been refused, and has been so again when it heard of the first end.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        ends().await
+    };
+    let granted = join_all(waiting);
+    let (beside, took) = tokio::select! {
+        told = beside => told,
+        granted = granted => panic!("{granted:?}"),
+    };
+    // Each asks about twice a second, to be safe, with up to three transactions; and once more after the first end.
+    let polls = 3.0 * WAIT as f64 * (2.0 + 2.0 * took.as_secs_f64());
+    assert!(
+        beside < alone + polls,
+        "{beside} beside {alone} and {polls}, in {took:?}"
+    );
 }
 
 /// One that has left more than a request takes is buried in several.

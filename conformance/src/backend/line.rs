@@ -39,6 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
             who_waits_for_a_permit_is_kept_out_by_who_has_it,
             a_try_sees_who_holds_behind_many_who_wait,
             a_session_passes_who_waits_for_it,
+            a_session_passes_who_waits_for_it_behind_many,
             who_is_refused_all_the_same_has_passed_nobody,
             who_removes_a_waiter_has_passed_nobody,
             a_session_passes_who_waits_for_its_permit,
@@ -621,6 +622,24 @@ async fn who_removes_a_waiter_has_passed_nobody(scene: Scene) -> Verdict {
 }
 
 /// A waiter counts as if it had a permit, until it is passed.
+/// Whoever it waits for besides holds so much that what the session holds is far behind.
+async fn a_session_passes_who_waits_for_it_behind_many(scene: Scene) -> Verdict {
+    let [a, b, c] = scene.actors().await?;
+    for first in (0..1_050).step_by(50) {
+        let keys: Vec<String> = (first..first + 50)
+            .map(|n| format!("/a/b/f{n:04}"))
+            .collect();
+        let claims: Vec<_> = keys.iter().map(|key| (Want::Write, &**key)).collect();
+        c.hold(&claims).await?;
+    }
+    a.hold(&[(Want::Write, "/a/b/x")]).await?;
+    waits(&b, &[(Want::Write, "/a/b")]).await?;
+    let again = a.ask(&[(Want::Write, "/a/b/y")]).waiting();
+    let past = seen(&a, &again).await?;
+    a.take(&again.past(vec![past])).await?;
+    Ok(())
+}
+
 async fn a_session_passes_who_waits_for_its_permit(scene: Scene) -> Verdict {
     let [a, b, c] = scene.actors().await?;
     a.hold(&[(share(2), "s")]).await?;

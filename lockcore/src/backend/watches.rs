@@ -111,6 +111,16 @@ impl Watches {
         self.watching().watches.values().for_each(|it| it.wake());
     }
 
+    /// Wakes the watches of those keys of which that is so.
+    pub fn wake_where(&self, mut concerns: impl FnMut(&LockKey) -> bool) {
+        let watching = self.watching();
+        for (key, ids) in &watching.keys {
+            if concerns(key) {
+                watching.wake_each(ids);
+            }
+        }
+    }
+
     /// Wakes the watches of the session.
     pub fn wake_session(&self, session: SessionId) {
         let watching = self.watching();

@@ -71,11 +71,6 @@ fn awake_or_not() -> Instant {
         let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
         Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
     }
-    // The clock that stops is read last: a pause between the two makes the difference too small, never too great.
-    fn both() -> (Duration, Duration) {
-        let boot = read(ClockId::Boottime);
-        (boot, read(ClockId::Monotonic))
-    }
     struct Start {
         boot: Duration,
         here: Instant,
@@ -83,7 +78,8 @@ fn awake_or_not() -> Instant {
     }
     static START: OnceLock<Start> = OnceLock::new();
     let start = START.get_or_init(|| {
-        let (boot, monotonic) = both();
+        // A pause between the two makes sleep too long, never too short.
+        let (boot, monotonic) = (read(ClockId::Boottime), read(ClockId::Monotonic));
         let (here, behind) = (Instant::now(), boot.saturating_sub(monotonic));
         Start { boot, here, behind }
     });
@@ -93,7 +89,9 @@ fn awake_or_not() -> Instant {
         return now;
     }
     // Tokio's clock may stand still in a test of a program; then it is not sleep.
-    let (boot, monotonic) = both();
+    // A pause between the two is part of this call: it is not over before the time that it tells.
+    let monotonic = read(ClockId::Monotonic);
+    let boot = read(ClockId::Boottime);
     let asleep = boot.saturating_sub(monotonic).saturating_sub(start.behind);
     if asleep < ASLEEP { now } else { now + asleep }
 }

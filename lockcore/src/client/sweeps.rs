@@ -28,7 +28,8 @@ pub(crate) struct Sweeps {
 enum Last {
     #[default]
     None,
-    UnderWay,
+    /// And went on then.
+    UnderWay(Instant),
     Ended(Instant),
 }
 
@@ -58,11 +59,12 @@ impl Sweeps {
         let mut last = self.last();
         let begins = match *last {
             Last::None => true,
-            Last::UnderWay => false,
+            // Nobody may drive its runtime any more.
+            Last::UnderWay(at) => now().saturating_duration_since(at) >= LONGEST_BETWEEN_SWEEPS,
             Last::Ended(at) => now().saturating_duration_since(at) >= pause,
         };
         begins.then(|| {
-            *last = Last::UnderWay;
+            *last = Last::UnderWay(now());
             UnderWay(Arc::clone(self))
         })
     }
@@ -73,6 +75,12 @@ impl Sweeps {
             true => self.sessions.fetch_max(swept.sessions, Ordering::Relaxed),
             false => self.sessions.swap(swept.sessions, Ordering::Relaxed),
         };
+    }
+}
+
+impl UnderWay {
+    pub(crate) fn goes_on(&self) {
+        *self.0.last() = Last::UnderWay(now());
     }
 }
 

@@ -137,7 +137,7 @@ impl Polls {
                 biased;
                 () = place.woken() => self.count = 0,
                 // It says that something has changed, perhaps in another place: if nothing has here, the polls stay as they are.
-                () = changed(&mut self.watch) => {}
+                () = changed(&mut self.watch) => self.watch = None,
                 () = tokio::time::sleep(poll) => {
                     // A watch that polls by itself also sees by itself when it cannot.
                     if self.watch.is_some() && core.info.poll.is_some() {

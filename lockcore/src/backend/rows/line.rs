@@ -11,8 +11,9 @@ use crate::limits::MAX_WAITERS;
 use crate::store::Past;
 use crate::{Acquire, Claim, Mode, SessionId, Waiting};
 
-/// Of the keepers of a waiter so many are examined.
+/// Of those who came before a waiter so many are examined, and of the rows that keep it out.
 const KEEPERS: usize = 1_000;
+const ROWS: usize = 50_000;
 
 impl<I: Clone + Send + Sync + 'static> Look<I> {
     /// Leaves of the waiters those who came before who asks, and are not let by; the first one first.
@@ -154,7 +155,7 @@ async fn keeper<R: Rows>(
     let mut left = vec![(request.clone(), waits)];
     let mut seen = BTreeSet::from([request.grant]);
     while let Some((request, waits)) = left.pop() {
-        for obstacle in keepers(rows, met, &request, waits, asked.is_some()).await? {
+        for obstacle in keepers(rows, met, &request, waits, asked).await? {
             keeper = Keeper::Somebody;
             let Some(asked) = asked else {
                 return Ok(keeper);
@@ -175,15 +176,16 @@ async fn keeper<R: Rows>(
     Ok(keeper)
 }
 
-/// Those who keep a waiter from what it asks for: holders, and who came before; the first one, or all of them.
+/// Those who keep a waiter from what it asks for: the first one; or, if a session is asked about, one holder, who is of that
+/// session if any is, all shares of a limit, and who came before.
 async fn keepers<R: Rows>(
     rows: &mut R,
     met: &mut Met,
     request: &Acquire,
     waits: Waits,
-    all: bool,
+    asked: Option<SessionId>,
 ) -> Done<Vec<Obstacle<R::Id>>, R> {
-    let mut keepers = Vec::new();
+    let (mut keepers, mut kept, mut looked_at) = (Vec::new(), false, 0);
     for claim in &request.claims {
         let ask = Ask::of(request, claim);
         let limit = limit(claim);
@@ -212,9 +214,17 @@ async fn keepers<R: Rows>(
                     if is_own || is_later || (!is_share && ask.beside(&row)) {
                         continue;
                     }
+                    let is_holder = row.waits().is_none();
+                    let is_asked = (row.grant().map(|grant| grant.session))
+                        .is_some_and(|of| Some(of) == asked);
+                    looked_at += 1;
+                    if is_holder && !is_share && kept && !is_asked && looked_at < ROWS {
+                        continue;
+                    }
                     if judge(rows, met, &mut row).await? == Standing::Gone {
                         continue;
                     }
+                    kept |= is_holder;
                     let one = Obstacle {
                         key: key.clone(),
                         mode: row.mode(),
@@ -227,7 +237,9 @@ async fn keepers<R: Rows>(
                         keepers.push(one);
                     }
                     let full = limit.is_some_and(|limit| shares.len() >= limit);
-                    if (!all && (full || !keepers.is_empty())) || keepers.len() >= KEEPERS {
+                    let first = asked.is_none() && (full || !keepers.is_empty());
+                    let found = is_holder && is_asked && !is_share;
+                    if first || found || keepers.len() >= KEEPERS || looked_at >= ROWS {
                         keepers.append(&mut shares);
                         return Ok(keepers);
                     }
