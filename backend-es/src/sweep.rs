@@ -22,6 +22,13 @@ const DOCUMENTS: usize = 20_000;
 /// So many holders the client lets one call remove: each begins with a refresh, which takes long behind many removals.
 pub(crate) const LIMIT: usize = 1_000_000;
 
+/// What is left of sessions.
+#[derive(Clone, Copy)]
+enum What {
+    Payloads,
+    Sessions,
+}
+
 impl EsBackend {
     pub(crate) async fn sweep_some(&self, which: Sweep, limit: usize) -> Outcome<Swept> {
         if limit == 0 {
@@ -218,23 +225,20 @@ impl EsBackend {
             }},
         });
         // Before those of the dead may stand any number that are needed.
-        self.remove_pages(search, limit, async |found| self.drop_some(found).await)
-            .await
+        self.remove_pages(search, limit, What::Payloads).await
     }
 
     /// Goes through all that the search finds, page by page, until so many are removed.
-    async fn remove_pages(
-        &self,
-        mut search: Value,
-        limit: usize,
-        remove: impl AsyncFn(&[Document]) -> Outcome<usize>,
-    ) -> Outcome<usize> {
+    async fn remove_pages(&self, mut search: Value, limit: usize, what: What) -> Outcome<usize> {
         let mut removed = 0;
         while removed < limit {
             let size = (limit - removed).min(PAGE);
             search["size"] = size.into();
             let found = self.search(&search).await?.documents;
-            removed += remove(&found).await?;
+            removed += match what {
+                What::Payloads => self.drop_some(&found).await?,
+                What::Sessions => self.forget_some(&found).await?,
+            };
             match found.last() {
                 Some(last) if found.len() == size => {
                     search["search_after"] = last.sort.as_slice().into();
@@ -276,8 +280,7 @@ impl EsBackend {
                 {"term": {"state": Life::Dead.as_str()}}, {"range": {"ended": {"lte": before}}},
             ]}},
         });
-        self.remove_pages(search, limit, async |found| self.forget_some(found).await)
-            .await
+        self.remove_pages(search, limit, What::Sessions).await
     }
 
     async fn forget_some(&self, found: &[Document]) -> Outcome<usize> {
