@@ -568,14 +568,13 @@ BEGIN
     RETURN sweep_session(p_id, p_limit);
 END $$;
 
--- The same of all sessions, of which it says how many hold something.
-CREATE OR REPLACE FUNCTION {ns}.sweep_namespace(p_limit bigint, OUT r_removed bigint, OUT r_sessions bigint)
-LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+-- A sweep of the namespace is several transactions, each of them short: what one ends or removes is locked until it is
+-- committed, and whom it wakes waits as long.
+
+-- Ends sessions that are due. Says whether there may be more.
+CREATE OR REPLACE FUNCTION {ns}.end_due() RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 DECLARE
-    forgotten bigint;
-    p_id bytea := '';
-    -- The clock itself is no bound of a search in an index.
-    long_ago timestamptz := clock_timestamp() - interval '24 hours';
+    due bytea[];
     waits text := current_setting('synchronous_commit');
     done text;
 BEGIN
@@ -583,24 +582,46 @@ BEGIN
     -- and what follows does.
     PERFORM unwatch(ARRAY(SELECT w.id FROM waiters w WHERE w.pid NOT IN (SELECT pid FROM pg_stat_activity)));
     done := set_config('synchronous_commit', waits, true);
-    PERFORM end_sessions(ARRAY(
-        SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() ORDER BY ended LIMIT 1000), 'due');
+    due := ARRAY(
+        SELECT id FROM sessions WHERE life = 'living' AND expires <= clock_timestamp() ORDER BY ended LIMIT 1000);
+    PERFORM end_sessions(due, 'due');
+    RETURN cardinality(due) >= 1000;
+END $$;
+
+-- Removes what does not count of some of the sessions that hold something, behind this one. Says where to go on.
+CREATE OR REPLACE FUNCTION {ns}.sweep_page(
+    p_after bytea, p_limit bigint, OUT r_removed bigint, OUT r_sessions bigint, OUT r_next bytea)
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+BEGIN
+    PERFORM ready();
     r_removed := 0;
     r_sessions := 0;
-    WHILE r_removed < p_limit LOOP
-        SELECT session INTO p_id FROM holders WHERE session > p_id ORDER BY session LIMIT 1;
+    r_next := p_after;
+    WHILE r_removed < p_limit AND r_sessions < 500 LOOP
+        SELECT session INTO r_next FROM holders WHERE session > r_next ORDER BY session LIMIT 1;
         EXIT WHEN NOT FOUND;
-        IF NOT EXISTS (SELECT FROM sessions WHERE id = p_id) THEN
-            PERFORM end_sessions(ARRAY[p_id], 'due');
+        IF NOT EXISTS (SELECT FROM sessions WHERE id = r_next) THEN
+            PERFORM end_sessions(ARRAY[r_next], 'due');
         END IF;
         r_sessions := r_sessions + 1;
-        r_removed := r_removed + sweep_session(p_id, p_limit - r_removed);
+        r_removed := r_removed + sweep_session(r_next, p_limit - r_removed);
     END LOOP;
+END $$;
+
+-- Forgets sessions that died long ago, of which nothing is left.
+CREATE OR REPLACE FUNCTION {ns}.forget(p_limit bigint) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
+DECLARE
+    forgotten bigint;
+    -- The clock itself is no bound of a search in an index.
+    long_ago timestamptz := clock_timestamp() - interval '24 hours';
+BEGIN
+    PERFORM ready();
     DELETE FROM sessions WHERE id = ANY (ARRAY(
         SELECT s.id FROM sessions s
         WHERE s.life = 'dead' AND s.ended < long_ago
           AND (SELECT h.n FROM holders h WHERE h.session = s.id ORDER BY h.n LIMIT 1) IS NULL
-        ORDER BY s.ended LIMIT p_limit - r_removed FOR UPDATE SKIP LOCKED));
+        ORDER BY s.ended LIMIT p_limit FOR UPDATE SKIP LOCKED));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
-    r_removed := r_removed + forgotten;
+    RETURN forgotten;
 END $$;

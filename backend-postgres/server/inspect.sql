@@ -103,8 +103,9 @@ LANGUAGE plpgsql SECURITY DEFINER {settings} AS $$
 BEGIN
     RETURN QUERY
         SELECT asked.place, greatest(extract(epoch FROM s.expires - clock_timestamp()) * 1000, 0)::bigint
-        FROM unnest(p_ids) WITH ORDINALITY asked (id, place) JOIN sessions s ON s.id = asked.id
-        WHERE s.life = 'living';
+        FROM unnest(p_ids) WITH ORDINALITY asked (id, place)
+        CROSS JOIN LATERAL (SELECT * FROM sessions y WHERE y.id = asked.id OFFSET 0) s
+        WHERE (s.life = 'living') IS TRUE;
 END $$;
 
 CREATE OR REPLACE FUNCTION {ns}.evict(p_key text, p_version text) RETURNS boolean

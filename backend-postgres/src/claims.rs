@@ -71,30 +71,52 @@ impl ClaimStore for PostgresBackend {
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
         let limit = limit.clamp(1, SWEPT_AT_ONCE);
-        let most = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
-        let call = match which {
-            Sweep::Session(id) => Call::new("sweep", vec![Value::Bytes(id_bytes(id)), most]),
-            Sweep::All => Call::new("sweep_namespace", vec![most]),
+        let swept = match which {
+            Sweep::Session(id) => self.sweep_session(id, limit).await,
+            Sweep::All => self.sweep_all(limit).await,
         };
-        let (link, deadline) = self.begin();
-        let outcome = async {
-            let rows = link.call(deadline, &call).await?;
-            let count = |name| {
-                let number: i64 = only(&rows, name)?;
-                usize::try_from(number).map_err(|_| broken("a count is none"))
-            };
-            let (removed, sessions) = match which {
-                Sweep::Session(_) => (count("sweep")?, 1),
-                Sweep::All => (count("r_removed")?, count("r_sessions")?),
-            };
-            Ok(Swept::new(removed, removed >= limit).of_sessions(sessions))
-        }
-        .await;
-        outcome.map_err(Failure::of(Operation::Sweep))
+        swept.map_err(Failure::of(Operation::Sweep))
     }
 }
 
 impl PostgresBackend {
+    async fn sweep_session(&self, id: SessionId, limit: usize) -> Outcome<Swept> {
+        let values = vec![Value::Bytes(id_bytes(id)), most(limit)];
+        let removed = self.swept(Call::new("sweep", values)).await?;
+        let removed = count(&removed, "sweep")?;
+        Ok(Swept::new(removed, removed >= limit).of_sessions(1))
+    }
+
+    async fn sweep_all(&self, limit: usize) -> Outcome<Swept> {
+        let due = self
+            .swept(Call::new("end_due", Vec::<Value>::new()))
+            .await?;
+        let due: bool = only(&due, "end_due")?;
+        let (mut removed, mut sessions, mut after) = (0, 0, Some(Vec::new()));
+        while let Some(from) = after
+            && removed < limit
+        {
+            let values = vec![Value::Bytes(from), most(limit - removed)];
+            let rows = self.swept(Call::new("sweep_page", values)).await?;
+            removed += count(&rows, "r_removed")?;
+            sessions += count(&rows, "r_sessions")?;
+            after = only(&rows, "r_next")?;
+        }
+        if removed < limit {
+            let rows = self
+                .swept(Call::new("forget", [most(limit - removed)]))
+                .await?;
+            removed += count(&rows, "forget")?;
+        }
+        Ok(Swept::new(removed, due || removed >= limit).of_sessions(sessions))
+    }
+
+    /// A part of a sweep, which has as much time as any request.
+    async fn swept(&self, call: Call) -> Outcome<Vec<PgRow>> {
+        let (link, deadline) = self.begin();
+        link.call(deadline, &call).await
+    }
+
     async fn acquire_alone(&self, request: &Acquire) -> Result<Acquired> {
         let (link, deadline) = self.begin();
         let outcome = async { acquire(link, deadline, request).await }.await;
@@ -112,6 +134,15 @@ impl PostgresBackend {
         let outcome = async { stood(only(&link.call(deadline, &call).await?, function)?) }.await;
         outcome.map_err(Failure::of(Operation::Release))
     }
+}
+
+fn most(limit: usize) -> Value {
+    Value::Int(i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+fn count(rows: &[PgRow], name: &'static str) -> Outcome<usize> {
+    let number: i64 = only(rows, name)?;
+    usize::try_from(number).map_err(|_| broken("a count is none"))
 }
 
 fn stood(said: &str) -> Outcome<Stood> {

@@ -202,7 +202,7 @@ async fn a_sweep_waits_for_no_standby_where_nothing_does() {
     let session = open(&backend).await;
     for call in [
         format!("sweep({}, 10)", literal(session)),
-        "sweep_namespace(10)".to_owned(),
+        "end_due()".to_owned(),
     ] {
         let_expire(&space, session).await;
         let mut connection = owner().await;
@@ -211,6 +211,32 @@ async fn a_sweep_waits_for_no_standby_where_nothing_does() {
         );
         let row = raw(&mut connection, space.text(&text)).await.unwrap();
         assert_eq!(row.get::<&str, _>(0), "local", "{call}");
+    }
+}
+
+/// Whoever waits for what it held is told then, and nobody waits for the rest of the sweep.
+#[tokio::test]
+async fn a_sweep_ends_who_is_due_in_a_transaction_of_its_own() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let_expire(&space, session).await;
+    let mut other = owner().await;
+    let text = space.text("BEGIN; LOCK TABLE {ns}.holders IN ACCESS EXCLUSIVE MODE; SELECT 1");
+    raw(&mut other, text).await.unwrap();
+    let life = format!(
+        "SELECT life FROM {{ns}}.sessions WHERE id = {}",
+        literal(session)
+    );
+    let ended = async {
+        while space.sql(&life).await[0].get::<&str, _>(0) != "dead" {
+            // From one look to the next.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        swept = backend.sweep(Sweep::All, 10) => panic!("{swept:?}"),
+        () = ended => {}
     }
 }
 
