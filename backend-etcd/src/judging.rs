@@ -192,11 +192,12 @@ impl EtcdBackend {
             if ways.is_empty() || !self.own(met, view, &own, &ways).0.is_empty() {
                 continue;
             }
-            if let [way] = &*ways
-                && let [claim] = &*request.claims
-            {
-                let by = met_by(way, view, learnt);
-                self.watches.refused(claim, view.revision, by);
+            let by = match (&*ways, &*request.claims) {
+                ([way], [_]) => met_by(way, view, learnt),
+                _ => None,
+            };
+            for claim in &request.claims {
+                self.watches.refused(claim, view.revision, by.clone());
             }
             return match &*ways {
                 [way] if is_in_line(request) => {

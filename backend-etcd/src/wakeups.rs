@@ -127,6 +127,9 @@ async fn hear(stands: Stands, mut stream: WatchStream, names: Names) {
     }
 }
 
+/// So many ends of sessions are remembered.
+const ENDED: usize = 4_096;
+
 /// The watches of this process, and the task that hears for them.
 #[derive(Default)]
 pub(crate) struct Watches {
@@ -145,7 +148,10 @@ impl Watches {
     pub(crate) fn refused(&self, claim: &Claim, revision: i64, by: Option<BTreeSet<SessionId>>) {
         // Who waits for a path is also kept by what is above and below it.
         if !claim.key().is_path() && self.stand_for(std::slice::from_ref(claim)) {
-            lock(&self.shared.met).add(claim.key(), revision, by);
+            let has_ended = lock(&self.shared.met).add(claim.key(), revision, by);
+            if has_ended {
+                self.shared.all.wake(claim.key());
+            }
         }
     }
 }
@@ -164,22 +170,38 @@ struct Shared {
 /// By whom those were refused who watch a key: the end of another session is nothing to them.
 #[derive(Default)]
 struct Met {
-    /// Up to which revision the stream has told of removals, once it has told of one.
-    heard: Option<i64>,
-    /// By key; `None` where not all are known.
+    /// By key, of all who were refused since they were woken; `None` where not all are known.
     keys: BTreeMap<LockKey, Option<BTreeSet<SessionId>>>,
+    /// Sessions that have ended, and as of which revision: of who is refused by one that was, the end was told before.
+    ended: BTreeMap<SessionId, i64>,
+    /// Of those that ended up to that revision nothing is known.
+    forgotten: i64,
 }
 
 impl Met {
-    fn add(&mut self, key: &LockKey, revision: i64, by: Option<BTreeSet<SessionId>>) {
-        // Others may have come since to what was removed meanwhile.
-        let by = by.filter(|_| self.heard.is_some_and(|heard| revision >= heard));
+    /// Says whether the end of one of these sessions was told already.
+    fn add(&mut self, key: &LockKey, revision: i64, by: Option<BTreeSet<SessionId>>) -> bool {
+        let by = by.filter(|_| revision >= self.forgotten);
+        let has_ended = |session| self.ended.get(session).is_some_and(|at| *at > revision);
+        if by.iter().flatten().any(has_ended) {
+            self.keys.remove(key);
+            return true;
+        }
         let met = self.keys.entry(key.clone());
         let met = met.or_insert_with(|| Some(BTreeSet::new()));
         match (met.as_mut(), by) {
             (Some(met), Some(by)) => met.extend(by),
             _ => *met = None,
         }
+        false
+    }
+
+    fn has_ended(&mut self, session: SessionId, revision: i64) {
+        if self.ended.len() >= ENDED {
+            self.ended.clear();
+            self.forgotten = revision;
+        }
+        self.ended.insert(session, revision);
     }
 
     /// Whether a watch of that key may be for that session.
@@ -189,27 +211,14 @@ impl Met {
     }
 }
 
-/// The stream that stands.
-#[derive(Default)]
-struct Standing {
-    /// How many there were, with this one.
-    stream: u64,
-    /// The connection on which it stands; 0 if none does.
-    number: u64,
-    /// Whether it tells of releases, too.
-    releases: bool,
-}
-
 impl Shared {
     /// Wakes those who may get their claim now that this key is gone.
     fn removed(&self, names: &Names, removed: &KeyValue) {
         let name = removed.key();
-        let mut met = lock(&self.met);
-        met.heard = met.heard.max(Some(removed.mod_revision()));
         if self.all.is_empty() {
-            met.keys.clear();
             return;
         }
+        let mut met = lock(&self.met);
         match (names.read_holder(name), names.read_session(name)) {
             (Some((key, ..)), _) => {
                 met.keys.remove(&key);
@@ -217,13 +226,15 @@ impl Shared {
             }
             // A session has died, or the intent that it has left is settled.
             (None, Some((session, "live" | "intent"))) => {
-                let mut watched = BTreeMap::new();
+                met.has_ended(session, removed.mod_revision());
+                let mut others = BTreeMap::new();
                 self.all.wake_where(|key| {
                     let is_for = met.is_for(key, session);
-                    watched.extend(met.keys.remove_entry(key));
+                    // Who is woken asks again.
+                    others.extend(met.keys.remove_entry(key).filter(|_| !is_for));
                     is_for
                 });
-                met.keys = watched;
+                met.keys = others;
             }
             (None, Some(_)) => {}
             (None, None) => self.all.wake_all(),
