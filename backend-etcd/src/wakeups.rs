@@ -211,6 +211,17 @@ impl Met {
     }
 }
 
+/// The stream that stands.
+#[derive(Default)]
+struct Standing {
+    /// How many there were, with this one.
+    stream: u64,
+    /// The connection on which it stands; 0 if none does.
+    number: u64,
+    /// Whether it tells of releases, too.
+    releases: bool,
+}
+
 impl Shared {
     /// Wakes those who may get their claim now that this key is gone.
     fn removed(&self, names: &Names, removed: &KeyValue) {
