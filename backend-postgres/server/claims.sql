@@ -218,6 +218,24 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether one more may stand in line. Where it is full, those are removed that do not count.
+CREATE OR REPLACE FUNCTION {ns}.has_room(p_key text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    FOR attempt IN 1..2 LOOP
+        IF (SELECT count(*) FROM (
+            SELECT FROM {ns}.holders h WHERE h.key = p_key AND h.place IS NOT NULL LIMIT 1000
+        ) line) < 1000 THEN
+            RETURN true;
+        END IF;
+        DELETE FROM {ns}.holders WHERE ctid = ANY (ARRAY(
+            SELECT h.ctid FROM {ns}.holders h
+            CROSS JOIN LATERAL (SELECT y.life, y.over FROM {ns}.sessions y WHERE y.id = h.session OFFSET 0) s
+            WHERE h.key = p_key AND h.place IS NOT NULL AND {ns}.counts(h.place, h.n, s.life, s.over) IS FALSE
+            FOR UPDATE OF h SKIP LOCKED));
+    END LOOP;
+    RETURN false;
+END $$;
+
 -- Whoever waits asks for one claim, whose key is the last one. Whoever is named in p_past, by whoever waits, makes room if it
 -- is as it is named there.
 CREATE OR REPLACE FUNCTION {ns}.acquire(
@@ -321,9 +339,7 @@ BEGIN
                 PERFORM set_config('synchronous_commit', 'off', true);
                 INSERT INTO holders (key, session, n, m, want, since, place, passed)
                 SELECT p_keys[last], p_session, p_n, p_m, p_asks[last], at, next_token(), 0
-                WHERE (SELECT count(*) FROM (
-                    SELECT FROM holders h WHERE h.key = p_keys[last] AND h.place IS NOT NULL LIMIT 1000
-                ) line) < 1000
+                WHERE has_room(p_keys[last])
                 ON CONFLICT DO NOTHING;
             END IF;
             IF freed <> '{}' THEN

@@ -89,6 +89,16 @@ async fn so_many_stand_in_line_and_whoever_comes_later_leaves_nothing() {
     refused(&backend, &later).await;
     let own = "SELECT n - (-9223372036854775808) FROM {ns}.holders WHERE place > 20000";
     assert_eq!(number(&space, own).await, 3, "who came later has the place");
+    // Whoever has died keeps none.
+    let last = request(session, 4, Want::Create, "k").waiting();
+    refused(&backend, &last).await;
+    assert_eq!(number(&space, own).await, 3, "the line is full");
+    let die = "UPDATE {ns}.sessions SET life = 'dead', ended = clock_timestamp()
+        WHERE id = decode('ee' || lpad(to_hex(1), 30, '0'), 'hex')";
+    space.sql(die).await;
+    refused(&backend, &last).await;
+    let own = "SELECT count(*) FROM {ns}.holders WHERE place > 20000";
+    assert_eq!(number(&space, own).await, 2, "its place is free");
 }
 
 #[tokio::test]

@@ -297,13 +297,26 @@ local function count_waiters(entries)
     return count
 end
 
+-- Whether one more may stand in line. Where it is full, those are looked at who were not yet: they may not count.
+local function has_room(entries)
+    if count_waiters(entries) < MAX_WAITERS then
+        return true
+    end
+    for _, entry in ipairs(entries) do
+        if entry.place and not is_gone(entry) then
+            entry.gone = standing(entry, meet) == 'gone'
+        end
+    end
+    return count_waiters(entries) < MAX_WAITERS
+end
+
 -- Takes a place for who is refused, if there is one, and removes who made room.
 local function stand_in_line(key, want)
     local value = values[place[key]]
     local entries = record(key)
     -- A record without a line is somebody else's, and stays as it is.
     local may_stand = not mine_on(key) and (not value or find(value, '[^\n]'))
-        and count_waiters(complete(entries)) < MAX_WAITERS
+        and has_room(complete(entries))
     if may_stand then
         -- Where the memory is full nobody stands in line, and is refused all the same.
         local kept = redis.pcall('HSET', RECORDS, TOKEN, drawn.token)

@@ -349,6 +349,18 @@ async fn so_many_stand_in_line_and_no_more() {
     let lines = record(&space, "k");
     assert!(lines.last().unwrap().contains(&format!("/{}/", most + 1)));
     assert!(lines.len() <= 1 + MAX_WAITERS, "{}", lines.len());
+    // Also those that stand so far behind that nobody has met them.
+    let mut n = most + 1;
+    while record(&space, "k").len() <= MAX_WAITERS {
+        n += 1;
+        refused(&backend, &waiting(two, n, "c k")).await;
+    }
+    renewal.seq += 1;
+    renewal.retired = Ranges::new(vec![(2, 20), (900, 910)]).unwrap();
+    backend.renew(two, &renewal).await.unwrap();
+    refused(&backend, &waiting(two, n + 1, "c k")).await;
+    let lines = record(&space, "k");
+    assert!(lines.last().unwrap().contains(&format!("/{}/", n + 1)));
 }
 
 #[tokio::test]
