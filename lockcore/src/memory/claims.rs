@@ -57,7 +57,15 @@ impl ClaimStore for MemoryBackend {
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
         match self.form {
-            Form::Atomic => self.act(&Sweeping::new(which, limit)),
+            Form::Atomic => {
+                let mut sweeping = Sweeping::new(which, limit);
+                loop {
+                    match sweeping.then(self.act(&sweeping)?) {
+                        Ok(next) => sweeping = next,
+                        Err(swept) => return Ok(swept),
+                    }
+                }
+            }
             Form::Records => self.sweep_by_record(which, limit).await,
         }
     }

@@ -156,60 +156,109 @@ pub(crate) async fn confirm<R: Rows>(
     Ok(true)
 }
 
+/// A part of a sweep, each in a transaction of its own: nobody else writes meanwhile.
+#[derive(Clone, Copy)]
 pub(crate) struct Sweeping {
-    which: Sweep,
+    part: Part,
     limit: usize,
+    /// By the parts before.
+    removed: usize,
+    sessions: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Session(SessionId),
+    /// Sessions that are due.
+    Due,
+    /// Some of the sessions that hold something, behind that one.
+    Holding(Option<SessionId>),
+    /// Sessions that died long ago.
+    Old,
+}
+
+/// What came of a part.
+pub(crate) struct Portion {
+    removed: usize,
+    sessions: usize,
+    /// Where to go on.
+    next: Option<SessionId>,
 }
 
 impl Sweeping {
     pub(crate) fn new(which: Sweep, limit: usize) -> Self {
-        let limit = limit.clamp(1, SWEPT_AT_ONCE);
-        Self { which, limit }
+        Self {
+            part: match which {
+                Sweep::Session(id) => Part::Session(id),
+                Sweep::All => Part::Due,
+            },
+            limit: limit.clamp(1, SWEPT_AT_ONCE),
+            removed: 0,
+            sessions: 0,
+        }
+    }
+
+    /// The next part, or what came of all of them.
+    pub(crate) fn then(mut self, portion: Portion) -> std::result::Result<Self, Swept> {
+        self.removed += portion.removed;
+        self.sessions += portion.sessions;
+        let is_full = self.removed >= self.limit;
+        self.part = match (self.part, portion.next) {
+            _ if is_full => return Err(self.swept(true)),
+            (Part::Session(_) | Part::Old, _) => return Err(self.swept(false)),
+            (Part::Due, _) => Part::Holding(None),
+            (Part::Holding(_), None) => Part::Old,
+            (Part::Holding(_), next) => Part::Holding(next),
+        };
+        Ok(self)
+    }
+
+    fn swept(self, more: bool) -> Swept {
+        Swept::new(self.removed, more).of_sessions(self.sessions)
     }
 }
 
 impl Act for Sweeping {
-    type Answer = Swept;
+    type Answer = Portion;
     const OPERATION: Operation = Operation::Sweep;
 
     fn access(&self) -> Access {
         Access::Write
     }
 
-    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Swept, R> {
+    async fn run<R: Rows>(&self, rows: &mut R) -> Done<Portion, R> {
         let mut met = Met::writing();
-        let (removed, sessions) = match self.which {
-            Sweep::Session(id) => (sweep(rows, &mut met, id, self.limit).await?, 1),
-            Sweep::All => self.all(rows, &mut met).await?,
+        let most = self.limit - self.removed;
+        let mut portion = Portion {
+            removed: 0,
+            sessions: 0,
+            next: None,
         };
-        Ok(Swept::new(removed, removed >= self.limit).of_sessions(sessions))
-    }
-}
-
-impl Sweeping {
-    /// What was removed, and how many sessions were looked at.
-    async fn all<R: Rows>(&self, rows: &mut R, met: &mut Met) -> Done<(usize, usize), R> {
-        for id in rows.due().await? {
-            met.meet(rows, id).await?;
-        }
-        let (mut removed, mut sessions) = (0, 0);
-        let mut after = None;
-        while removed < self.limit {
-            let ids = rows.holding(after, SESSIONS).await?;
-            sessions += ids.len();
-            for id in &ids {
-                removed += sweep(rows, met, *id, self.limit - removed).await?;
+        match self.part {
+            Part::Session(id) => {
+                portion.removed = sweep(rows, &mut met, id, most).await?;
+                portion.sessions = 1;
             }
-            after = ids.last().copied();
-            if ids.len() < SESSIONS {
-                break;
+            Part::Due => {
+                for id in rows.due().await? {
+                    met.meet(rows, id).await?;
+                }
+            }
+            Part::Holding(after) => {
+                let ids = rows.holding(after, SESSIONS).await?;
+                for id in &ids {
+                    let most = most - portion.removed;
+                    portion.removed += sweep(rows, &mut met, *id, most).await?;
+                }
+                portion.sessions = ids.len();
+                portion.next = ids.last().copied().filter(|_| ids.len() == SESSIONS);
+            }
+            Part::Old => {
+                let before = rows.now().date.saturating_sub(TOMBSTONE_KEPT);
+                portion.removed = rows.forget(before, most).await?;
             }
         }
-        if removed < self.limit {
-            let before = rows.now().date.saturating_sub(TOMBSTONE_KEPT);
-            removed += rows.forget(before, self.limit - removed).await?;
-        }
-        Ok((removed, sessions))
+        Ok(portion)
     }
 }
 

@@ -109,7 +109,14 @@ impl<S: RowStore> ClaimStore for S {
     }
 
     async fn sweep(&self, which: Sweep, limit: usize) -> Result<Swept> {
-        self.transact(Sweeping::new(which, limit)).await
+        let mut sweeping = Sweeping::new(which, limit);
+        loop {
+            let portion = self.transact(sweeping).await?;
+            match sweeping.then(portion) {
+                Ok(next) => sweeping = next,
+                Err(swept) => return Ok(swept),
+            }
+        }
     }
 }
 
