@@ -164,7 +164,7 @@ impl EtcdBackend {
             let ways = in_the_way(met, view, &own, learnt);
             if ways.is_empty() {
                 // Whoever comes meanwhile is newer than the view.
-                if !self.look_on(looks, view).await? {
+                if !self.look_on(looks, view, learnt).await? {
                     let nobody = self.in_line(met, view, &own, &[]);
                     return Ok(Judgement::Nobody(nobody));
                 }
@@ -173,7 +173,7 @@ impl EtcdBackend {
             // Who was met first is not the first in line.
             let wait = ways.iter().all(|way| way.holders.is_empty());
             if wait && is_in_line(request) && view.more.iter().any(Option::is_some) {
-                self.look_on(looks, view).await?;
+                self.look_on(looks, view, learnt).await?;
                 continue;
             }
             let known: judge::Met<Held> = known(&ways);
@@ -209,7 +209,7 @@ impl EtcdBackend {
     }
 
     /// Reads some more of those ranges that were not read to their end. Says whether there were any.
-    async fn look_on(&self, looks: &[Look], view: &mut View) -> Result<bool> {
+    async fn look_on(&self, looks: &[Look], view: &mut View, learnt: &Learnt) -> Result<bool> {
         for (at, look) in looks.iter().enumerate() {
             let Some(from) = view.more[at].take() else {
                 continue;
@@ -220,6 +220,12 @@ impl EtcdBackend {
             };
             let (found, _) = self.way(Operation::Acquire).get(&rest, PAGE).await?;
             view.more[at] = after(&found.pairs, found.more);
+            // Of those who do not count enough stay for what is removed with the batch.
+            let mut gone = 0;
+            view.held[at].retain(|held| {
+                gone += usize::from(learnt.is_gone(held));
+                gone <= PAGE || !learnt.is_gone(held)
+            });
             view.held[at].extend(self.held(&look.key, &found.pairs));
             return Ok(true);
         }

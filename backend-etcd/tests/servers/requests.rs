@@ -300,6 +300,32 @@ async fn the_end_of_a_session_wakes_nobody_who_waits_for_others() {
     );
 }
 
+/// The session is looked up once, and not again for each of its batches.
+#[tokio::test]
+async fn many_dead_below_a_path_are_passed_in_few_requests() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let (dead, living) = (opened(&backend).await, opened(&backend).await);
+    for n in 0..100_u64 {
+        let keys: Vec<String> = (0..100).map(|key| format!("/a/{n:03}/{key:02}")).collect();
+        token(&backend, &asks(dead, n + 1, &keys)).await;
+    }
+    backend.end(&[dead], End::Close).await.unwrap();
+    let before = transactions(&server).await;
+    let path = Claim::new(LockKey::parse("/a").unwrap(), Want::Write).unwrap();
+    let grant = Grant {
+        session: living,
+        n: 1,
+    };
+    let owner = OwnerId {
+        session: living,
+        m: 1,
+    };
+    token(&backend, &Acquire::new(grant, owner, vec![path])).await;
+    let took = transactions(&server).await - before;
+    assert!(took <= 6.0, "{took} transactions");
+}
+
 /// One that has left more than a request takes is buried in several.
 #[tokio::test]
 async fn a_sweep_buries_all_of_a_session() {

@@ -288,9 +288,6 @@ pub fn refusal<E: Entry>(
 /// ends the sessions in the way that are due, and sends the batch again, to pass those that are not live.
 #[derive(Debug, Default)]
 pub struct Judged {
-    gone: BTreeSet<Grant>,
-    /// Waiters of sessions that do not live any more. What they hold elsewhere may be live.
-    quit: BTreeSet<Grant>,
     states: BTreeMap<SessionId, SessionState>,
 }
 
@@ -306,12 +303,11 @@ pub enum Verdict {
 }
 
 impl Judged {
-    /// Whether the entry was found not to be live. It never will be again.
+    /// Whether the entry is known not to be live, by the last state of its session. It never will be again.
     #[must_use]
     pub fn is_gone(&self, entry: &impl Entry) -> bool {
-        let quits = |grant| entry.waits().is_some() && self.quit.contains(&grant);
-        let grant = entry.grant();
-        grant.is_some_and(|grant| self.gone.contains(&grant) || quits(grant))
+        let state = entry.grant().and_then(|grant| self.state(grant));
+        state.is_some_and(|state| !is_live(entry, state))
     }
 
     /// The sessions to [end if due](crate::End::IfDue): those of all holders that were met and of the first waiters, and that
@@ -364,19 +360,8 @@ impl Judged {
     ) -> bool {
         let states = states.into_iter().map(|state| (state.session, state));
         self.states.extend(states);
-        let mut found = false;
-        for entry in entries {
-            let Some(grant) = entry.grant() else { continue };
-            if self.state(grant).is_none_or(|state| is_live(entry, state)) {
-                continue;
-            }
-            found = true;
-            match entry.waits() {
-                Some(_) => self.quit.insert(grant),
-                None => self.gone.insert(grant),
-            };
-        }
-        found
+        let mut entries = entries;
+        entries.any(|entry| self.is_gone(entry))
     }
 
     /// The last known state of a grant's session.
