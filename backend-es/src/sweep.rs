@@ -167,7 +167,8 @@ impl EsBackend {
         removed += payloads;
         let forgotten = self.forget(most.min(limit - removed)).await?;
         removed += forgotten;
-        let more = removed >= limit || payloads.max(forgotten) >= most;
+        // While a page of payloads is removed, others of them may change places.
+        let more = removed >= limit || forgotten >= most || payloads >= most.min(PAGE);
         Ok(Swept::new(removed, more).of_sessions(looked_at))
     }
 

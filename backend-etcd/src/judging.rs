@@ -221,10 +221,12 @@ impl EtcdBackend {
             let (found, _) = self.way(Operation::Acquire).get(&rest, PAGE).await?;
             view.more[at] = after(&found.pairs, found.more);
             // Of those who do not count enough stay for what is removed with the batch.
-            let mut gone = 0;
+            let mut gone = [0, 0];
             view.held[at].retain(|held| {
-                gone += usize::from(learnt.is_gone(held));
-                gone <= PAGE || !learnt.is_gone(held)
+                let is_gone = learnt.is_gone(held);
+                let gone = &mut gone[usize::from(held.shares())];
+                *gone += usize::from(is_gone);
+                !is_gone || *gone <= PAGE
             });
             view.held[at].extend(self.held(&look.key, &found.pairs));
             return Ok(true);

@@ -21,6 +21,12 @@ impl Wakeups for EtcdBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         // First the watch, then the stream: what is told between the two is not missed.
         let watch = backend::Watches::add(&self.watches.shared.all, claims);
+        // By whom it is kept out it learns when it asks.
+        let mut met = lock(&self.watches.shared.met);
+        claims
+            .iter()
+            .for_each(|claim| drop(met.keys.remove(claim.key())));
+        drop(met);
         self.listening(true).await?;
         Ok(Box::pin(watch.changed()))
     }
@@ -183,7 +189,12 @@ impl Met {
     fn add(&mut self, key: &LockKey, revision: i64, by: Option<BTreeSet<SessionId>>) -> bool {
         let by = by.filter(|_| revision >= self.forgotten);
         let has_ended = |session| self.ended.get(session).is_some_and(|at| *at > revision);
-        if by.iter().flatten().any(has_ended) {
+        let may_have_ended = match &by {
+            Some(by) => by.iter().any(has_ended),
+            // It may be any that has ended since.
+            None => revision < self.forgotten || self.ended.values().any(|at| *at > revision),
+        };
+        if may_have_ended {
             self.keys.remove(key);
             return true;
         }
@@ -226,10 +237,11 @@ impl Shared {
     /// Wakes those who may get their claim now that this key is gone.
     fn removed(&self, names: &Names, removed: &KeyValue) {
         let name = removed.key();
+        let mut met = lock(&self.met);
         if self.all.is_empty() {
+            met.keys.clear();
             return;
         }
-        let mut met = lock(&self.met);
         match (names.read_holder(name), names.read_session(name)) {
             (Some((key, ..)), _) => {
                 met.keys.remove(&key);

@@ -218,7 +218,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether one more may stand in line. Where it is full, those are removed that do not count.
+-- Whether one more may stand in line. Where it is full, those are removed that do not count; not each time, for the key is
+-- kept from others meanwhile.
 CREATE OR REPLACE FUNCTION {ns}.has_room(p_key text) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     FOR attempt IN 1..2 LOOP
@@ -227,10 +228,11 @@ BEGIN
         ) line) < 1000 THEN
             RETURN true;
         END IF;
+        EXIT WHEN attempt = 2 OR random() > 0.1;
         DELETE FROM {ns}.holders WHERE ctid = ANY (ARRAY(
             SELECT h.ctid FROM {ns}.holders h
             CROSS JOIN LATERAL (SELECT y.life, y.over FROM {ns}.sessions y WHERE y.id = h.session OFFSET 0) s
-            WHERE h.key = p_key AND h.place IS NOT NULL AND {ns}.counts(h.place, h.n, s.life, s.over) IS FALSE
+            WHERE h.key = p_key AND h.place IS NOT NULL AND {ns}.known(h.want) AND {ns}.counts(h.place, h.n, s.life, s.over) IS FALSE
             FOR UPDATE OF h SKIP LOCKED));
     END LOOP;
     RETURN false;

@@ -96,9 +96,15 @@ async fn so_many_stand_in_line_and_whoever_comes_later_leaves_nothing() {
     let die = "UPDATE {ns}.sessions SET life = 'dead', ended = clock_timestamp()
         WHERE id = decode('ee' || lpad(to_hex(1), 30, '0'), 'hex')";
     space.sql(die).await;
-    refused(&backend, &last).await;
     let own = "SELECT count(*) FROM {ns}.holders WHERE place > 20000";
-    assert_eq!(number(&space, own).await, 2, "its place is free");
+    // It is looked at now and then.
+    for _ in 0..500 {
+        refused(&backend, &last).await;
+        if number(&space, own).await == 2 {
+            return;
+        }
+    }
+    panic!("its place is not free");
 }
 
 #[tokio::test]

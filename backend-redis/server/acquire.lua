@@ -297,10 +297,14 @@ local function count_waiters(entries)
     return count
 end
 
--- Whether one more may stand in line. Where it is full, those are looked at who were not yet: they may not count.
+-- Whether one more may stand in line. Where it is full, those are looked at now and then who were not yet: they may not
+-- count. The server does nothing else meanwhile.
 local function has_room(entries)
     if count_waiters(entries) < MAX_WAITERS then
         return true
+    end
+    if tonumber(sub(drawn.token, -2)) % 10 > 0 then
+        return false
     end
     for _, entry in ipairs(entries) do
         if entry.place and not is_gone(entry) then

@@ -152,10 +152,8 @@ struct Breaking<'a> {
     abandoned: BTreeMap<SessionId, String>,
     /// How many foreign records.
     evicted: usize,
-    /// Those who were seen to wait.
+    /// Those who were seen to wait: of them nobody has asked for anything.
     waited: BTreeSet<Grant>,
-    /// Who has it since then, or later, came to it after the first look.
-    since: Option<SystemTime>,
 }
 
 /// What a look at the key came to.
@@ -169,6 +167,8 @@ struct Round {
     more: bool,
     /// A foreign record was another one by the time it was to be evicted.
     changed: bool,
+    /// Somebody who waited holds it by now, and keeps it.
+    spared: bool,
 }
 
 impl<'a> Breaking<'a> {
@@ -184,7 +184,6 @@ impl<'a> Breaking<'a> {
             abandoned: BTreeMap::new(),
             evicted: 0,
             waited: BTreeSet::new(),
-            since: None,
         }
     }
 
@@ -200,6 +199,13 @@ impl<'a> Breaking<'a> {
         loop {
             let round = self.round(living).await?;
             living &= round.progress && (round.more || self.args.key.is_path());
+            if !living && !round.changed && round.more && round.spared {
+                let what = format!(
+                    "{:?} has more holders than can be listed, and who waited for it is among them: try again",
+                    self.args.key.as_str()
+                );
+                return Err(Failure::new(status::BUSY, what));
+            }
             if !living && !round.changed {
                 return Ok(self);
             }
@@ -271,9 +277,6 @@ impl<'a> Breaking<'a> {
         let mut round = Round::default();
         let (mut revoked, mut came) = (BTreeSet::new(), BTreeSet::new());
         self.abandoned.clear();
-        // Stores count in milliseconds.
-        #[expect(clippy::disallowed_methods, reason = "for people")]
-        let now = SystemTime::now() - Duration::from_millis(1);
         for record in records(self.backend, &Filter::Key(self.args.key.clone())).await? {
             round.more |= record.may_hide_holders();
             // Who waits holds nothing.
@@ -281,8 +284,7 @@ impl<'a> Breaking<'a> {
             for holder in holders {
                 let Some(grant) = holder.grant else { continue };
                 let label = &holder.label;
-                let is_told = self.told.contains_key(&grant);
-                if holder.life == Life::Living && !is_told && self.came_later(grant, holder) {
+                if holder.life == Life::Living && self.waited.contains(&grant) {
                     came.insert((grant.session, label.clone()));
                     continue;
                 }
@@ -306,13 +308,13 @@ impl<'a> Breaking<'a> {
                         }
                         continue;
                     }
-                    let by = Some(grant);
-                    also_held(self.backend, grant.session, by, label, &self.args.key).await?;
                     tell(&format!(
                         "session {} ({label}), a holder of {key:?}, is told to give it up: {reason}",
                         grant.session
                     ));
                     self.told.insert(grant, label.clone());
+                    let by = Some(grant);
+                    also_held(self.backend, grant.session, by, label, &self.args.key).await?;
                     round.left.push(grant);
                 } else if living && revoked.insert(grant.session) {
                     self.revoke(grant.session, label).await?;
@@ -334,6 +336,7 @@ impl<'a> Breaking<'a> {
                 tell(&format!("evicted a foreign record of {key:?}: {reason}"));
             }
         }
+        round.spared = !came.is_empty();
         if living && !round.more {
             for (session, label) in came {
                 tell(&format!(
@@ -341,14 +344,7 @@ impl<'a> Breaking<'a> {
                 ));
             }
         }
-        self.since.get_or_insert(now);
         Ok(round)
-    }
-
-    /// Whether the holder has come to the key after it was looked at first: of that holder nobody has asked for anything.
-    fn came_later(&self, grant: Grant, holder: &Holder) -> bool {
-        let since = self.since.zip(holder.since);
-        self.waited.contains(&grant) || since.is_some_and(|(first, since)| since >= first)
     }
 
     async fn revoke(&mut self, session: SessionId, label: &str) -> Result<(), Failure> {
@@ -421,12 +417,13 @@ async fn also_held(
         .filter(|record| record.key != *key && holds(record, session, by))
         .map(|record| format!("{:?}", record.key.as_str()))
         .collect();
-    let more = if others.len() > NAMED || page.next.is_some() {
+    let may_be_more = by.is_none() && page.next.is_some();
+    let more = if others.len() > NAMED || may_be_more {
         " and more"
     } else {
         ""
     };
-    if others.is_empty() && page.next.is_some() {
+    if others.is_empty() && may_be_more {
         tell(&format!("session {session} ({label}) may also hold others"));
     }
     if !others.is_empty() {
@@ -615,23 +612,27 @@ mod tests {
     #[cfg(feature = "verify")]
     #[tokio::test]
     async fn who_has_the_key_after_a_revocation_keeps_it() {
-        use std::sync::{Arc, Mutex};
+        use std::sync::Arc;
 
         use lockcore_conformance::{Decorated, Decorator};
-        use lockkeeper::backend::SessionStore as _;
-        use lockkeeper::{Guard, MemoryBackend, SessionState};
+        use lockkeeper::backend::{Inspect as _, SessionStore as _};
+        use lockkeeper::{MemoryBackend, SessionState};
 
-        struct HandsOn(Arc<MemoryBackend>, LockKey, Mutex<Vec<Guard>>);
-
-        async fn take(locks: &Locks, key: &LockKey) -> Guard {
-            // Stores count in milliseconds.
-            tokio::time::sleep(Duration::from_millis(3)).await;
-            match key.is_path() {
-                true => locks.tree().write(key.as_str()).acquire().await,
-                false => locks.lock(key.as_str()).acquire().await,
+        /// Until somebody waits for the key, or holds it.
+        async fn until(memory: &MemoryBackend, key: &LockKey, waits: bool) {
+            let filter = Filter::Key(key.clone());
+            loop {
+                let page = memory.records(&filter, None, 1).await.unwrap();
+                let mut holders = page.items.iter().flat_map(|record| &record.holders);
+                if holders.any(|holder| holder.waiting.is_some() == waits) {
+                    return;
+                }
+                // From one look to the next.
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            .unwrap()
         }
+
+        struct HandsOn(Arc<MemoryBackend>, LockKey);
 
         #[lockkeeper::async_trait]
         impl Decorator for HandsOn {
@@ -645,10 +646,8 @@ mod tests {
                 how: End,
             ) -> lockkeeper::Result<Vec<SessionState>> {
                 let states = self.0.end(sessions, how).await?;
-                if how == End::Revoke && self.2.lock().unwrap().is_empty() {
-                    let next = Locks::builder(self.0.clone()).build().unwrap();
-                    let guard = take(&next, &self.1).await;
-                    self.2.lock().unwrap().push(guard);
+                if how == End::Revoke {
+                    until(&self.0, &self.1, false).await;
                 }
                 Ok(states)
             }
@@ -656,23 +655,38 @@ mod tests {
 
         for key in ["k", "/k"] {
             let memory = MemoryBackend::new();
-            let locks = Locks::builder(memory.clone()).build().unwrap();
             let key = LockKey::parse(key).unwrap();
-            let held = take(&locks, &key).await;
-            let backend = Decorated(HandsOn(memory, key.clone(), Mutex::default()));
+            let take = async |locks: &Locks| {
+                let minute = Duration::from_secs(60);
+                match key.is_path() {
+                    true => {
+                        locks
+                            .tree()
+                            .write(key.as_str())
+                            .wait(minute)
+                            .acquire()
+                            .await
+                    }
+                    false => locks.lock(key.as_str()).wait(minute).acquire().await,
+                }
+                .unwrap()
+            };
+            let [locks, next] = [0, 1].map(|_| Locks::builder(memory.clone()).build().unwrap());
+            let held = take(&locks).await;
+            let backend = Decorated(HandsOn(memory.clone(), key.clone()));
             let args = BreakArgs {
-                key,
+                key: key.clone(),
                 reason: label("why"),
                 session: true,
                 wait: Duration::ZERO,
             };
-            let revoked = Breaking::new(&backend, locks.clone(), label("ops"), &args)
-                .broken()
-                .await
-                .unwrap()
-                .revoked;
-            assert_eq!(revoked, BTreeSet::from([held.session()]));
-            let next = backend.2.lock().unwrap().pop().unwrap();
+            let breaks = async {
+                until(&memory, &key, true).await;
+                let breaking = Breaking::new(&backend, locks.clone(), label("ops"), &args);
+                breaking.broken().await.unwrap().revoked
+            };
+            let (next, revoked) = tokio::join!(take(&next), breaks);
+            assert_eq!(revoked, BTreeSet::from([held.session()]), "{key:?}");
             assert!(next.confirm().await.unwrap());
         }
     }

@@ -29,8 +29,8 @@ pub(crate) struct Session {
     /// Grants that an operator has evicted.
     evicted: Mutex<BTreeMap<u64, Note>>,
     any_evicted: AtomicBool,
-    /// Grants that somebody has asked for, with the last note of each.
-    asked: Mutex<BTreeMap<u64, Note>>,
+    /// Grants that somebody has asked for, with the last note of each, and how many came before that.
+    asked: Mutex<BTreeMap<u64, (u64, Note)>>,
     any_asked: AtomicBool,
     /// The store said that it knows less of the session than it had acknowledged.
     forgotten: AtomicBool,
@@ -164,9 +164,13 @@ impl Session {
         let numbers = self.numbers();
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.retain(|n, _| numbers.is_granted(*n));
+        let before = asked.values().map(|(at, _)| *at).max().unwrap_or(0);
         let mut any = false;
         for (n, note) in notes.filter(|(n, _)| numbers.is_granted(*n)) {
-            any |= asked.insert(n, note.clone()).as_ref() != Some(&note);
+            if asked.get(&n).is_none_or(|(_, last)| *last != note) {
+                asked.insert(n, (before + 1, note));
+                any = true;
+            }
         }
         self.any_asked.store(!asked.is_empty(), Ordering::Release);
         drop((asked, numbers));
@@ -182,7 +186,8 @@ impl Session {
         }
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let notes = numbers.filter_map(|n| asked.get(&n));
-        notes.max_by_key(|note| note.at).cloned()
+        let last = notes.max_by_key(|(at, _)| *at);
+        last.map(|(_, note)| note.clone())
     }
 
     /// Resolves when somebody has asked for one of these grants, and not only as that note says.

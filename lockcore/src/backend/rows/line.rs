@@ -13,7 +13,7 @@ use crate::{Acquire, Claim, Mode, SessionId, Waiting};
 
 /// Of those who came before a waiter so many are examined, and of the rows that keep it out.
 const KEEPERS: usize = 1_000;
-const ROWS: usize = 50_000;
+const ROWS: usize = 10_000;
 
 impl<I: Clone + Send + Sync + 'static> Look<I> {
     /// Leaves of the waiters those who came before who asks, and are not let by; the first one first.
@@ -152,10 +152,10 @@ async fn keeper<R: Rows>(
     asked: Option<SessionId>,
 ) -> Done<Keeper, R> {
     let mut keeper = Keeper::Nobody;
-    let mut left = vec![(request.clone(), waits)];
+    let (mut left, mut looked_at) = (vec![(request.clone(), waits)], 0);
     let mut seen = BTreeSet::from([request.grant]);
     while let Some((request, waits)) = left.pop() {
-        for obstacle in keepers(rows, met, &request, waits, asked).await? {
+        for obstacle in keepers(rows, met, &request, waits, asked, &mut looked_at).await? {
             keeper = Keeper::Somebody;
             let Some(asked) = asked else {
                 return Ok(keeper);
@@ -184,8 +184,9 @@ async fn keepers<R: Rows>(
     request: &Acquire,
     waits: Waits,
     asked: Option<SessionId>,
+    looked_at: &mut usize,
 ) -> Done<Vec<Obstacle<R::Id>>, R> {
-    let (mut keepers, mut kept, mut looked_at) = (Vec::new(), false, 0);
+    let (mut keepers, mut kept) = (Vec::new(), false);
     for claim in &request.claims {
         let ask = Ask::of(request, claim);
         let limit = limit(claim);
@@ -217,14 +218,14 @@ async fn keepers<R: Rows>(
                     let is_holder = row.waits().is_none();
                     let is_asked = (row.grant().map(|grant| grant.session))
                         .is_some_and(|of| Some(of) == asked);
-                    looked_at += 1;
-                    if is_holder && !is_share && kept && !is_asked && looked_at < ROWS {
+                    *looked_at += 1;
+                    if is_holder && !is_share && kept && !is_asked && *looked_at < ROWS {
                         continue;
                     }
                     if judge(rows, met, &mut row).await? == Standing::Gone {
                         continue;
                     }
-                    kept |= is_holder;
+                    kept |= is_holder && !is_share;
                     let one = Obstacle {
                         key: key.clone(),
                         mode: row.mode(),
@@ -239,7 +240,7 @@ async fn keepers<R: Rows>(
                     let full = limit.is_some_and(|limit| shares.len() >= limit);
                     let first = asked.is_none() && (full || !keepers.is_empty());
                     let found = is_holder && is_asked && !is_share;
-                    if first || found || keepers.len() >= KEEPERS || looked_at >= ROWS {
+                    if first || found || keepers.len() >= KEEPERS || *looked_at >= ROWS {
                         keepers.append(&mut shares);
                         return Ok(keepers);
                     }
