@@ -31,14 +31,6 @@ pub(crate) fn sweep_own(core: &Arc<Core>, session: SessionId) {
     begin(core, Sweep::Session(session), None);
 }
 
-/// Sweeps what a session that is closed has left, without pauses: it would have released as much.
-pub(crate) async fn sweep_closed(core: &Core, session: SessionId) {
-    tokio::select! {
-        () = async { while sweep_some(core, Sweep::Session(session)).await {} } => {}
-        () = has_to_end(core) => {}
-    }
-}
-
 /// Goes on until nothing is left, or the client is shut down or gone. A failure does not matter: there is a next time.
 fn begin(core: &Arc<Core>, which: Sweep, under_way: Option<UnderWay>) {
     // From now on, so that a shutdown waits for it.

@@ -14,9 +14,9 @@ use crate::client::core::Core;
 use crate::client::order::{Keep, Left};
 use crate::client::retry::until_answered;
 use crate::client::session::Session;
-use crate::client::sweeping::sweep_closed;
 use crate::{
     End, Error, ErrorKind, IntentChange, NoteKind, Operation, Ranges, Renewal, Renewed, Result,
+    Sweep,
 };
 
 /// How long the store is asked why a session is dead.
@@ -171,8 +171,14 @@ impl Keeper {
             self.session.die();
         }
         // Nothing counts any more, so a failure leaves only what the next sweep removes.
-        if self.unswept {
-            sweep_closed(&self.core, self.session.id).await;
+        let limit = self.core.backend.info().sweep_limit;
+        while self.unswept {
+            let swept = self
+                .core
+                .backend
+                .sweep(Sweep::Session(self.session.id), limit)
+                .await;
+            self.unswept = swept.is_ok_and(|swept| swept.more);
         }
     }
 }

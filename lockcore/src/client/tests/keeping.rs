@@ -417,30 +417,6 @@ async fn a_sweep_that_takes_long_keeps_nobody_from_ending() {
     assert!(spy.elapsed() - since < Duration::from_millis(100));
 }
 
-/// What a large guard has left is removed when it is closed; a shutdown does not wait for all of it.
-#[tokio::test(start_paused = true)]
-async fn what_a_large_guard_has_left_keeps_nobody_from_ending() {
-    let spy = Spy::with_info(MemoryBackend::new().with_keys_per_batch(1_000), |info| {
-        info.sweep_limit = 100;
-    });
-    let locks = spy.locks();
-    let documents: Vec<String> = (0..20_000).map(|n| format!("d{n}")).collect();
-    let guard = locks.documents(&documents).acquire().await.unwrap();
-    let own = Sweep::Session(guard.session());
-    let sweeps = || spy.count(|call| matches!(call, Call::Sweep(which, _) if *which == own));
-    spy.decide(|call| match call {
-        Call::Sweep(..) => Fate::AnsweredAfter(secs(1)),
-        _ => Fate::Answered,
-    });
-    assert_eq!(guard.release().await.unwrap(), Released::Released);
-    sleep(secs(10)).await;
-    assert!(sweeps() > 5, "{}", sweeps());
-    assert!(locks.shutdown(secs(2)).await);
-    let before = sweeps();
-    sleep(secs(100)).await;
-    assert_eq!(sweeps(), before);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_session_that_had_a_request_in_doubt_sweeps_its_own_records() {
     let spy = Spy::new(MemoryBackend::new());
