@@ -21,12 +21,7 @@ impl Wakeups for EtcdBackend {
     async fn watch(&self, claims: &[Claim]) -> Result<Changed> {
         // First the watch, then the stream: what is told between the two is not missed.
         let watch = backend::Watches::add(&self.watches.shared.all, claims);
-        // By whom it is kept out it learns when it asks.
-        let mut met = lock(&self.watches.shared.met);
-        claims
-            .iter()
-            .for_each(|claim| drop(met.keys.remove(claim.key())));
-        drop(met);
+        self.watches.shared.forget(claims);
         self.listening(true).await?;
         Ok(Box::pin(watch.changed()))
     }
@@ -234,6 +229,14 @@ struct Standing {
 }
 
 impl Shared {
+    /// By whom a new watch is kept out it learns when it asks.
+    fn forget(&self, claims: &[Claim]) {
+        let mut met = lock(&self.met);
+        for claim in claims {
+            met.keys.remove(claim.key());
+        }
+    }
+
     /// Wakes those who may get their claim now that this key is gone.
     fn removed(&self, names: &Names, removed: &KeyValue) {
         let name = removed.key();

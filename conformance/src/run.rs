@@ -26,7 +26,7 @@ const WATCHDOG: Duration = Duration::from_secs(300);
 const WATCHDOG_PAUSED: Duration = Duration::from_secs(60);
 
 /// How often a case runs that is late or inconclusive each time.
-const RUNS: usize = 3;
+const RUNS: usize = 5;
 
 /// Cases mostly sleep or wait for the store, so more of them run at a time than there are processors.
 const TRIALS_AT_A_TIME: usize = 16;

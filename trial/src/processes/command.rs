@@ -518,6 +518,6 @@ mod tests {
         says_enough(&plan, &run).unwrap();
         run.report.judged.remove(&Law::OneAdopter);
         let said = says_enough(&plan, &run).unwrap_err().to_string();
-        assert!(said.contains("judged nothing"), "{said}");
+        assert!(said.contains("nothing by the laws"), "{said}");
     }
 }
