@@ -303,7 +303,7 @@ local function has_room(entries)
     if count_waiters(entries) < MAX_WAITERS then
         return true
     end
-    if tonumber(sub(drawn.token, -2)) % 10 > 0 then
+    if now_ms % 10 > 0 then
         return false
     end
     for _, entry in ipairs(entries) do

@@ -357,7 +357,8 @@ async fn so_many_stand_in_line_and_no_more() {
     }
     renewal.seq += 1;
     renewal.retired = Ranges::new(vec![(2, 20), (900, 910)]).unwrap();
-    backend.renew(two, &renewal).await.unwrap();
+    let renewed = backend.renew(two, &renewal).await.unwrap();
+    assert_eq!(renewed, Renewed::Living);
     // They are looked at now and then.
     for _ in 0..500 {
         refused(&backend, &waiting(two, n + 1, "c k")).await;
