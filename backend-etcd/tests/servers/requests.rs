@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use lockcore::backend::{
-    Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, Ranges, Renewed,
+    Acquire, Acquired, ClaimStore as _, End, Filter, Inspect as _, Ranges, Record, Renewed,
     SessionStore as _, Stood, Sweep,
 };
 use lockcore::{
@@ -283,8 +283,16 @@ async fn the_end_of_a_session_wakes_nobody_who_waits_for_others() {
     };
     let (alone, _) = ends().await;
     let beside = async {
-        // Until each has been refused, and has been so again when it heard of the first end.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        loop {
+            let page = holds.records(&Filter::Prefix("k".into()), None, WAIT).await;
+            let all = page.unwrap().items;
+            let stands = |record: &Record| record.holders.iter().any(|it| it.waiting.is_some());
+            if all.iter().filter(|record| stands(record)).count() == WAIT {
+                break;
+            }
+            // From one look to the next.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         ends().await
     };
     let granted = join_all(waiting);

@@ -420,13 +420,19 @@ async fn a_session_lists_paths_that_it_holds(scene: Scene) -> Verdict {
     Ok(())
 }
 
-async fn sessions_are_listed_with_their_state(scene: Scene) -> Verdict {
+/// The one that is abandoned is adopted by the one that lives.
+async fn living_dead_and_abandoned(scene: &Scene) -> Verdict<[Actor; 3]> {
     let living = scene.actor().await?;
     let dead = scene.actor().await?;
     dead.end(End::Close).await?;
-    let (abandoned, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
+    let (abandoned, ..) = with_intent(scene, &[(Want::Create, "k")], "half done").await?;
     abandoned.end(End::Close).await?;
     living.adopted(abandoned.session(), 0).await?;
+    Ok([living, dead, abandoned])
+}
+
+async fn sessions_are_listed_with_their_state(scene: Scene) -> Verdict {
+    let [living, dead, abandoned] = living_dead_and_abandoned(&scene).await?;
     let listed = sessions(&living, 10).await?;
     let find = |session: SessionId| listed.iter().find(|state| state.session == session);
     for (actor, life, adoption, adopter) in [
@@ -474,12 +480,7 @@ async fn pages_of_sessions_are_whole_and_in_bounds(scene: Scene) -> Verdict {
 }
 
 async fn sessions_are_told_by_their_ids(scene: Scene) -> Verdict {
-    let living = scene.actor().await?;
-    let dead = scene.actor().await?;
-    dead.end(End::Close).await?;
-    let (abandoned, ..) = with_intent(&scene, &[(Want::Create, "k")], "half done").await?;
-    abandoned.end(End::Close).await?;
-    living.adopted(abandoned.session(), 0).await?;
+    let [living, dead, abandoned] = living_dead_and_abandoned(&scene).await?;
     let unknown = scene.session_id();
     // Its lease is over, and nobody has ended it.
     let ttl = short(&living.backend().info());

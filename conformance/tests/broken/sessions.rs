@@ -53,8 +53,12 @@ pub(crate) fn all() -> Vec<Broken> {
             Decides,
         ),
         Broken::new("lease of which nothing is told", Law::Listing, Silent),
-        Broken::new("look that uses an id up", Law::Listing, Touches),
-        Broken::new("look that ends who is due", Law::Listing, Ends),
+        Broken::new("look that uses an id up", Law::Listing, |store| {
+            Ends(store, Asks::ForAll)
+        }),
+        Broken::new("look that ends who is due", Law::Listing, |store| {
+            Ends(store, Asks::ForTheKnown)
+        }),
         Broken::new("sessions told in an order of its own", Law::Listing, Sorts),
         Broken::new("expiry that never comes", Law::ExpiryFrees, Immortal),
         Broken::new(
@@ -330,23 +334,14 @@ impl Decorator for Silent {
     }
 }
 
-/// Asks for a session as for one that is due.
-struct Touches(Store);
+/// Asks for sessions as for some that are due; or does so for those that there are.
+struct Ends(Store, Asks);
 
-#[async_trait]
-impl Decorator for Touches {
-    fn inner(&self) -> &dyn LockBackend {
-        &*self.0
-    }
-
-    async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
-        self.0.end(sessions, End::IfDue).await?;
-        self.0.session_states(sessions).await
-    }
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    ForAll,
+    ForTheKnown,
 }
-
-/// The same for those that there are.
-struct Ends(Store);
 
 #[async_trait]
 impl Decorator for Ends {
@@ -355,9 +350,11 @@ impl Decorator for Ends {
     }
 
     async fn session_states(&self, sessions: &[SessionId]) -> Result<Vec<Option<SessionState>>> {
-        let there = self.0.session_states(sessions).await?.into_iter().flatten();
-        let there: Vec<SessionId> = there.map(|state| state.session).collect();
-        self.0.end(&there, End::IfDue).await?;
+        let states = self.0.session_states(sessions).await?;
+        let all = sessions.iter().zip(states);
+        let asked = all.filter(|(_, state)| self.1 == Asks::ForAll || state.is_some());
+        let asked: Vec<SessionId> = asked.map(|(session, _)| *session).collect();
+        self.0.end(&asked, End::IfDue).await?;
         self.0.session_states(sessions).await
     }
 }

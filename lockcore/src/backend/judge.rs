@@ -355,12 +355,11 @@ impl Judged {
     /// Judges the entries by these states. Returns whether any of them is not live.
     fn knows<'a, E: Entry + 'a>(
         &mut self,
-        entries: impl Iterator<Item = &'a E>,
+        mut entries: impl Iterator<Item = &'a E>,
         states: Vec<SessionState>,
     ) -> bool {
         let states = states.into_iter().map(|state| (state.session, state));
         self.states.extend(states);
-        let mut entries = entries;
         entries.any(|entry| self.is_gone(entry))
     }
 
