@@ -299,7 +299,7 @@ async fn who_connects_finds_a_node_that_is_not_cut_off() {
     for cut_off in [refuses.port, silent] {
         let url = |others: &str| {
             let nodes = format!("elasticsearch://{}127.0.0.1:{cut_off}{others}", who());
-            space.url_at(&nodes).replace("=20000", "=1000")
+            space.url_at(&nodes).replace("=20000", "=4000")
         };
         let both = url(&format!(",127.0.0.1:{}", works.port));
         let backend = connect_to(&both).await.unwrap();

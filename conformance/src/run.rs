@@ -247,7 +247,8 @@ mod tests {
         assert_eq!(runs(&[Some(Broken), None]), (1, Some(Broken)));
         assert_eq!(runs(&[Some(Late), Some(Inconclusive), None]), (3, None));
         assert_eq!(runs(&[Some(Late), Some(Broken), None]), (2, Some(Broken)));
-        let three = [Some(Inconclusive), Some(Inconclusive), Some(Late)];
-        assert_eq!(runs(&three), (3, Some(Late)));
+        let mut chance = vec![Some(Inconclusive); RUNS - 1];
+        chance.push(Some(Late));
+        assert_eq!(runs(&chance), (RUNS, Some(Late)));
     }
 }
