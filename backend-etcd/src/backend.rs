@@ -8,6 +8,7 @@ use lockcore::backend::SmallBatches;
 use lockcore::limits::MAX_TTL;
 use lockcore::{Durability, Error, Info, LockBackend, Operation};
 
+use crate::claims::Refused;
 use crate::config::EtcdConfig;
 use crate::error::NAME;
 use crate::link::{Link, SharedLink};
@@ -46,6 +47,7 @@ pub struct EtcdBackend {
     pub(crate) link: SharedLink,
     pub(crate) watches: Watches,
     pub(crate) small: SmallBatches,
+    pub(crate) refused: Refused,
 }
 
 impl EtcdBackend {
@@ -67,6 +69,7 @@ impl EtcdBackend {
             small: small(&link),
             link,
             watches: Watches::default(),
+            refused: Refused::default(),
         }))
     }
 

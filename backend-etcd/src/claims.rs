@@ -5,9 +5,10 @@
 //! nobody has come since, and removes what does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use etcd_client::{Compare, CompareOp, DeleteOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, DeleteOptions, KeyValue, PutOptions, Txn, TxnOp};
 use lockcore::backend::judge::Entry as _;
 use lockcore::backend::{Acquire, Acquired, ClaimStore, SmallBatches, Stood, Sweep, Swept};
 use lockcore::{Claim, Grant, LockKey, Operation, Result, Want};
@@ -22,7 +23,7 @@ use crate::record::{
     Classes, Held, Names, Range, SHARED, batch_value, class, digits, holder_value, holds_from,
     shares_from, values_of,
 };
-use crate::txn::{get, nobody, not_since, present};
+use crate::txn::{Answer, get, nobody, not_since, present};
 
 /// So many bytes has what removes a holder beside its name, which is there three times: whether the batch is taken or not.
 const BESIDE_A_NAME: usize = 64;
@@ -46,6 +47,42 @@ enum Known {
         shared: Vec<bool>,
         line: InLine,
     },
+}
+
+/// So many paths are remembered.
+const REFUSED: usize = 1_024;
+
+/// Paths that were refused last: who asks again reads who is below before it asks for what nobody may be below.
+#[derive(Default)]
+pub(crate) struct Refused(Mutex<BTreeSet<LockKey>>);
+
+impl Refused {
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<LockKey>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_any(&self, claims: &[Claim]) -> bool {
+        let paths = self.paths();
+        !paths.is_empty() && claims.iter().any(|claim| paths.contains(claim.key()))
+    }
+
+    fn remember(&self, claims: &[Claim]) {
+        let mut paths = self.paths();
+        if paths.len() >= REFUSED {
+            paths.clear();
+        }
+        let new = claims.iter().filter(|claim| claim.want().is_path());
+        paths.extend(new.map(|claim| claim.key().clone()).take(REFUSED));
+    }
+
+    fn forget(&self, claims: &[Claim]) {
+        let mut paths = self.paths();
+        if !paths.is_empty() {
+            claims
+                .iter()
+                .for_each(|claim| _ = paths.remove(claim.key()));
+        }
+    }
 }
 
 /// How a try ended that did not fail.
@@ -124,9 +161,20 @@ impl EtcdBackend {
         let free = self.seems_free(claims);
         let mut known = if free { Known::Nothing } else { Known::Asked };
         let mut learnt = Learnt::default();
+        let has_paths = claims.iter().any(|claim| claim.want().is_path());
+        let seems_met = self.watches.stand_for(claims) || self.refused.has_any(claims);
+        let mut reads = has_paths && seems_met;
         for _ in 0..ATTEMPTS {
-            let mut view = match self.take_batch(request, &looks, known).await? {
-                Tried::Granted(granted) => return Ok(granted),
+            let tried = match known {
+                Known::Asked if reads => self.look(request, &looks).await?,
+                known => self.take_batch(request, &looks, known).await?,
+            };
+            reads = has_paths;
+            let mut view = match tried {
+                Tried::Granted(granted) => {
+                    self.refused.forget(claims);
+                    return Ok(granted);
+                }
                 Tried::Void => return Ok(Acquired::Void),
                 Tried::Moved => return Ok(Acquired::Moved),
                 Tried::Met(view) => view,
@@ -140,7 +188,10 @@ impl EtcdBackend {
                 looks: &looks,
             };
             known = match self.judge(met, &mut view, &mut learnt).await? {
-                Judgement::Answer(answer) => return Ok(answer),
+                Judgement::Answer(answer) => {
+                    self.refused.remember(claims);
+                    return Ok(answer);
+                }
                 Judgement::Again => Known::Asked,
                 Judgement::Nobody(line) => self.passed(met, &view, &learnt, line),
             };
@@ -180,7 +231,48 @@ impl EtcdBackend {
 
     /// Whether nobody seems to be in the way: who is there is not asked for then.
     fn seems_free(&self, claims: &[Claim]) -> bool {
-        claims.iter().all(|claim| alone(claim.want())) && !self.watches.stand_for(claims)
+        claims.iter().all(|claim| alone(claim.want()))
+            && !self.watches.stand_for(claims)
+            && !self.refused.has_any(claims)
+    }
+
+    /// Reads who is in the way, and writes nothing: what compares a range goes through all that is in it, while every other
+    /// request waits.
+    async fn look(&self, request: &Acquire, looks: &[Look]) -> Result<Tried> {
+        let then = || self.seen(request, looks).collect();
+        let way = self.way(Operation::Acquire);
+        let asked = way.under(request.incarnation, Vec::new, then, || Some(Vec::new()));
+        let Ok(mut answer) = asked.await? else {
+            return Ok(Tried::Moved);
+        };
+        self.met(request, looks, &mut answer)
+    }
+
+    /// What reads whether the grant may hold anything, and who is in the way.
+    fn seen(&self, request: &Acquire, looks: &[Look]) -> impl Iterator<Item = TxnOp> {
+        let (names, grant) = (&self.link.names, request.grant);
+        let own = [
+            TxnOp::get(names.live(grant.session), None),
+            get(&names.over_from(grant.session, grant.n), 0),
+        ];
+        let mut limits = request.claims.iter().map(|claim| claim.want().limit());
+        let first = match limits.any(|limit| limit.is_some()) {
+            true => PAGE,
+            false => FIRST_LOOK,
+        };
+        let met = looks.iter().map(move |look| get(&look.range, first));
+        own.into_iter().chain(met)
+    }
+
+    /// What was [seen](Self::seen).
+    fn met(&self, request: &Acquire, looks: &[Look], answer: &mut Answer) -> Result<Tried> {
+        let lives = !answer.found()?.pairs.is_empty();
+        let n = digits(request.grant.n);
+        let is_over = |range: &KeyValue| range.value() <= n.as_bytes();
+        if !lives || answer.found()?.pairs.iter().any(is_over) {
+            return Ok(Tried::Void);
+        }
+        Ok(Tried::Met(self.view(looks, answer)?))
     }
 
     /// Takes away as many removals as fit into a transaction: the comparisons of one of them count beside all.
@@ -198,7 +290,6 @@ impl EtcdBackend {
             claims,
             ..
         } = request;
-        let counted = claims.iter().any(|claim| claim.want().limit().is_some());
         let since_ms = unix_ms();
         let compares = || {
             let free = looks.iter().enumerate().map(|(at, look)| match &known {
@@ -234,22 +325,12 @@ impl EtcdBackend {
             };
             removed.chain(entered).chain(line).chain([batch]).collect()
         };
-        let first_look = if counted { PAGE } else { FIRST_LOOK };
         let or_else = || {
             if matches!(known, Known::Nothing) {
                 return None;
             }
-            let own = [
-                TxnOp::get(names.live(grant.session), None),
-                get(&names.over_from(grant.session, grant.n), 0),
-            ];
-            let met = looks.iter().map(|look| get(&look.range, first_look));
-            Some(
-                own.into_iter()
-                    .chain(met)
-                    .chain(self.cleared(looks, &known))
-                    .collect(),
-            )
+            let seen = self.seen(request, looks);
+            Some(seen.chain(self.cleared(looks, &known)).collect())
         };
         let way = self.way(Operation::Acquire);
         let asked = way.under(request.incarnation, compares, then, or_else);
@@ -262,17 +343,7 @@ impl EtcdBackend {
         if matches!(known, Known::Nothing) {
             return Ok(Tried::Refused);
         }
-        let lives = !answer.found()?.pairs.is_empty();
-        let ends_behind = answer.found()?.pairs;
-        let n = digits(grant.n);
-        if !lives
-            || ends_behind
-                .iter()
-                .any(|range| range.value() <= n.as_bytes())
-        {
-            return Ok(Tried::Void);
-        }
-        Ok(Tried::Met(self.view(looks, &mut answer)?))
+        self.met(request, looks, &mut answer)
     }
 
     /// Removes who does not count also where somebody has come meanwhile: those who come and go would keep a batch away from

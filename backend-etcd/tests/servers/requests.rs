@@ -14,7 +14,7 @@ use lockcore::{
 };
 use lockcore_etcd::EtcdBackend;
 
-use crate::steps::{ask, asks, connect, keep, opened, sent, token, transactions, url};
+use crate::steps::{ask, asks, connect, keep, opened, sent, token, told, transactions, url};
 use crate::support::{Space, client, member, until};
 
 #[tokio::test]
@@ -327,6 +327,38 @@ async fn many_dead_below_a_path_are_passed_in_few_requests() {
     let took = transactions(&server).await - before;
     // Ten pages of them are read, and no session beside each.
     assert!(took <= 18.0, "{took} transactions");
+}
+
+/// What compares all that is below a path keeps every other request of the cluster waiting. Who asks for it again and again
+/// reads.
+#[tokio::test]
+async fn who_is_refused_a_path_again_proposes_nothing() {
+    let server = member(&[]).await;
+    let backend = Space::at(url(&server)).connect().await;
+    let (holds, asks) = (opened(&backend).await, opened(&backend).await);
+    let ask = |session, n, path: &str, want| {
+        let claim = Claim::new(LockKey::parse(path).unwrap(), want).unwrap();
+        Acquire::new(Grant { session, n }, OwnerId { session, m: n }, vec![claim])
+    };
+    let below = ask(holds, 1, "/a/b", Want::Write);
+    token(&backend, &below).await;
+    let proposed = async || told(&server, "etcd_server_proposals_committed_total ").await;
+    let mut n = 0;
+    for want in [Want::Write, Want::Read] {
+        let mut before = 0.0;
+        for turn in 0..10 {
+            n += 1;
+            let busy = backend.acquire(&ask(asks, n, "/a", want)).await.unwrap();
+            assert!(matches!(busy, Acquired::Busy(_)), "{busy:?}");
+            if turn == 0 {
+                before = proposed().await;
+            }
+        }
+        assert_eq!(proposed().await - before, 0.0, "{want:?}");
+    }
+    // And is granted it as soon as it is free.
+    backend.release(below.grant, &below.claims).await.unwrap();
+    token(&backend, &ask(asks, n + 1, "/a", Want::Write)).await;
 }
 
 /// One that has left more than a request takes is buried in several.

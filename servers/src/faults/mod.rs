@@ -22,7 +22,7 @@ mod trial;
 #[cfg(target_os = "linux")]
 mod victim;
 
-pub use record::Record;
+pub use record::{Record, percentile};
 pub use table::{Cell, Kind, LOSSES, Loss, STORES, TABLE, find};
 #[cfg(target_os = "linux")]
 pub use trial::main;

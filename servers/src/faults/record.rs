@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lockcore_trial::faults::Fault;
 use lockcore_trial::history::Law;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +33,16 @@ pub struct Record {
     pub judged: BTreeMap<String, u64>,
     /// Times of takeovers in milliseconds, in runs that kill and do nothing else.
     pub takeovers_ms: Vec<u64>,
+    /// How many of these were later than the limit.
+    #[serde(default)]
+    pub takeovers_late: u64,
+    /// Those where somebody had waited longer who was killed, too.
+    #[serde(default)]
+    pub takeovers_behind_ms: Vec<u64>,
 }
+
+/// Fewer takeovers than that say nothing of 99 in 100.
+const TAKEOVERS: usize = 100;
 
 impl Record {
     /// Adds the counts of a later run. One that failed takes back what those before it have shown.
@@ -66,8 +76,14 @@ impl Record {
                 *mine.entry(name.clone()).or_default() += count;
             }
         }
-        self.takeovers_ms.extend(&other.takeovers_ms);
-        self.takeovers_ms.sort_unstable();
+        self.takeovers_late += other.takeovers_late;
+        for (mine, others) in [
+            (&mut self.takeovers_ms, &other.takeovers_ms),
+            (&mut self.takeovers_behind_ms, &other.takeovers_behind_ms),
+        ] {
+            mine.extend(others);
+            mine.sort_unstable();
+        }
     }
 
     /// Whether runs have passed that judged by each of these laws.
@@ -78,12 +94,26 @@ impl Record {
         self.runs > self.failed && laws.all(judged)
     }
 
-    /// The time that so many percent of the takeovers took at most.
+    /// How often the fault has met something.
     #[must_use]
-    pub fn takeover(&self, percent: usize) -> Option<u64> {
-        let rank = (self.takeovers_ms.len() * percent).div_ceil(100).max(1);
-        self.takeovers_ms.get(rank - 1).copied()
+    pub fn met(&self, fault: &Fault) -> u64 {
+        self.faults.get(&fault.to_string()).copied().unwrap_or(0)
     }
+
+    /// Whether 99 in 100 takeovers were within the limit; `None` if there are too few.
+    #[must_use]
+    pub fn in_time(&self) -> Option<bool> {
+        let all = self.takeovers_ms.len();
+        let late = usize::try_from(self.takeovers_late).unwrap_or(usize::MAX);
+        (all >= TAKEOVERS).then_some(late <= all / TAKEOVERS)
+    }
+}
+
+/// The time that so many percent of these took at most, of which the shortest is the first.
+#[must_use]
+pub fn percentile(times: &[u64], percent: usize) -> Option<u64> {
+    let rank = (times.len() * percent).div_ceil(100).max(1);
+    times.get(rank - 1).copied()
 }
 
 #[cfg(test)]
@@ -139,6 +169,8 @@ mod tests {
             excused: [("b".to_owned(), 9)].into(),
             judged: [("c".to_owned(), 10)].into(),
             takeovers_ms: vec![30, 10],
+            takeovers_late: 11,
+            takeovers_behind_ms: vec![50],
         };
         let mut sum = one.clone();
         sum.add(&one);
@@ -155,12 +187,27 @@ mod tests {
             excused: [("b".to_owned(), 18)].into(),
             judged: [("c".to_owned(), 20)].into(),
             takeovers_ms: vec![10, 10, 30, 30],
+            takeovers_late: 22,
+            takeovers_behind_ms: vec![50, 50],
         };
         assert_eq!(sum, twice);
         assert_eq!(
-            [50, 99].map(|percent| sum.takeover(percent)),
+            [50, 99].map(|percent| percentile(&sum.takeovers_ms, percent)),
             [Some(10), Some(30)]
         );
-        assert_eq!(Record::default().takeover(99), None);
+        assert_eq!(percentile(&[], 99), None);
+    }
+
+    #[test]
+    fn one_takeover_in_a_hundred_may_be_late() {
+        let record = |all: usize, takeovers_late| Record {
+            takeovers_ms: vec![1; all],
+            takeovers_late,
+            ..Record::default()
+        };
+        assert_eq!(record(99, 0).in_time(), None);
+        assert_eq!(record(100, 1).in_time(), Some(true));
+        assert_eq!(record(199, 2).in_time(), Some(false));
+        assert_eq!(record(200, 2).in_time(), Some(true));
     }
 }

@@ -15,7 +15,7 @@ use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use lockcore_trial::faults::{Fault, ServerFault};
 use lockcore_trial::history::Law;
 use lockcore_trial::processes::{
-    self, Further, Plan, Run, Witness, broken, report_but, run, run_beside,
+    self, Further, Plan, Run, SHOWS, Witness, broken, report_but, run, run_beside,
 };
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
@@ -29,6 +29,10 @@ use super::{etcd, postgres, redis, sqlite};
 
 /// The sessions of a run whose servers are struck. Half of the faults are shorter, the others are longer.
 const TTL: Duration = Duration::from_secs(2);
+
+/// Faults between two quiet times, and how much longer than what they have lost shows those are, counted in TTLs.
+const BETWEEN: usize = 4;
+const QUIET: u32 = 3;
 
 /// How a run says that it has not seen enough.
 const TOO_LITTLE: &str = "too little to judge";
@@ -203,10 +207,19 @@ fn record(run: &Run, plan: &Plan, may_break: &[Law], failed: bool) -> Record {
         *counts.entry(violation.law.to_string()).or_default() += 1;
     }
     if plan.kill_only {
-        let times = run.takeovers.times.iter();
-        let times = times.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-        record.takeovers_ms = times.collect();
-        record.takeovers_ms.sort_unstable();
+        let millis = |times: &[Duration]| {
+            let times = times.iter().map(Duration::as_millis);
+            times
+                .map(|it| u64::try_from(it).unwrap_or(u64::MAX))
+                .collect()
+        };
+        let takeovers = &run.takeovers;
+        record.takeovers_ms = millis(&takeovers.times);
+        record.takeovers_behind_ms = millis(&takeovers.behind);
+        // They may be as much later as the machine was.
+        let bound = run.takeover_bound + run.late;
+        let late = takeovers.times.iter().filter(|time| **time > bound);
+        record.takeovers_late = count(late.count());
     }
     record
 }
@@ -237,9 +250,13 @@ async fn beside(
         fixture: Arc::clone(fixture),
     };
     let victim = RefCell::new(Some(victim));
+    let loses = kind
+        .cell(store)
+        .is_some_and(|cell| !cell.may_break().is_empty());
+    let quiet = loses.then_some(TTL * (SHOWS + QUIET));
     let run = run_beside(&deployed, plan, async |witness| {
         let taken = victim.take().ok_or("the servers are somebody else's")?;
-        let taken = strike(taken, faults, plan, witness).await?;
+        let taken = strike(taken, faults, plan, witness, quiet).await?;
         // They serve until the run is over.
         victim.replace(Some(taken));
         Ok(())
@@ -249,18 +266,22 @@ async fn beside(
     run
 }
 
-/// Strikes the servers again and again, for as long as the plan says.
+/// Strikes the servers again and again, for as long as the plan says. Where what a fault loses shows for some time, all is
+/// quiet for longer than that after every few of them: then everything is promised.
 async fn strike(
     mut victim: Box<dyn Victim>,
     faults: &[ServerFault],
     plan: &Plan,
     witness: &Witness,
+    quiet: Option<Duration>,
 ) -> Result<Box<dyn Victim>, BoxError> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(plan.seed);
     let until = Instant::now() + plan.length;
-    let mut turns = faults.iter().copied().cycle();
+    let mut turns = faults.iter().copied().cycle().zip(1_usize..);
     while Instant::now() < until {
-        let Some(fault) = turns.next() else { break };
+        let Some((fault, made)) = turns.next() else {
+            break;
+        };
         sleep(Duration::from_millis(rng.random_range(300..1_500))).await;
         match fault {
             ServerFault::ClockForward => witness.steps(3_600_000_000_000),
@@ -279,6 +300,9 @@ async fn strike(
         sleep(Duration::from_millis(lasts)).await;
         victim = done(victim, move |victim| victim.end(fault)).await?;
         witness.ends(fault);
+        if let Some(quiet) = quiet.filter(|_| made % BETWEEN == 0) {
+            sleep(quiet).await;
+        }
     }
     Ok(victim)
 }

@@ -68,7 +68,7 @@ use lockcore_conformance::{BoxError, Fixture, Law};
 use tokio::time::{sleep, timeout};
 
 pub use breach::Breach;
-pub use command::{Further, broken, main, main_and, report, report_but};
+pub use command::{Further, SHOWS, broken, main, main_and, report, report_but};
 pub use struck::Struck;
 pub use takeover::Takeovers;
 

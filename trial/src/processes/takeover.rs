@@ -18,6 +18,9 @@ use crate::history::{Answer, Call, History, Reply, What};
 pub struct Takeovers {
     /// The times, shortest first.
     pub times: Vec<Duration>,
+    /// Those, shortest first, where a waiter was killed, too, who had asked before the next holder: its place in line
+    /// lasts for a while.
+    pub behind: Vec<Duration>,
     /// Locks of killed processes for which nobody waited.
     pub unwanted: usize,
     /// Locks for which the start or the next holder is unknown: a renewal, a release or a grant was under way when the
@@ -40,6 +43,7 @@ impl Takeovers {
         }
         let mut found = looking.found;
         found.times.sort_unstable();
+        found.behind.sort_unstable();
         found
     }
 }
@@ -54,8 +58,10 @@ impl fmt::Display for Takeovers {
         }
         write!(
             f,
-            " ({} locks unwanted, {} unclear)",
-            self.unwanted, self.unclear
+            " ({} more behind dead waiters, {} locks unwanted, {} unclear)",
+            self.behind.len(),
+            self.unwanted,
+            self.unclear
         )
     }
 }
@@ -74,6 +80,13 @@ struct Lock {
     orphan: Option<Orphan>,
     /// Whose guard was given back last; nobody has been granted it since.
     given_back: Option<u32>,
+    /// Who waited for it and was killed.
+    dead: Vec<DeadWaiter>,
+}
+
+struct DeadWaiter {
+    asked: u64,
+    killed: u64,
 }
 
 struct Orphan {
@@ -177,7 +190,15 @@ impl<'a> Looking<'a> {
             None => {}
             Some(None) => self.found.unclear += 1,
             Some(Some(since)) if asked.at > since + self.ttl => self.found.unwanted += 1,
-            Some(Some(since)) => self.found.times.push(Duration::from_nanos(at - since)),
+            Some(Some(since)) => {
+                // Its place lasts for as long as its session.
+                let ahead = |dead: &DeadWaiter| dead.asked < asked.at && dead.killed > since;
+                let times = match lock.dead.iter().any(ahead) {
+                    true => &mut self.found.behind,
+                    false => &mut self.found.times,
+                };
+                times.push(Duration::from_nanos(at - since));
+            }
         }
     }
 
@@ -199,7 +220,11 @@ impl<'a> Looking<'a> {
                     acknowledged.filter(|acknowledged| *acknowledged == last)
                 });
                 lock.orphan = Some(Orphan { since });
-            } else if let Some(orphan) = &mut lock.orphan
+                continue;
+            }
+            let (asked, killed) = (asked.at, at);
+            lock.dead.push(DeadWaiter { asked, killed });
+            if let Some(orphan) = &mut lock.orphan
                 && orphan.since.is_none_or(|since| at > since + self.ttl)
             {
                 // Perhaps it had just got what was left.
@@ -335,9 +360,27 @@ mod tests {
             assert_eq!(counts(&found), (vec![], 0, 1));
         }
         // Before that it cannot have got it.
-        let other = vec![(300, 3, ask(3)), (1_100, 3, What::Killed)];
+        let other = vec![(301, 3, ask(3)), (1_100, 3, What::Killed)];
         let found = times([other, next.to_vec()].concat());
         assert_eq!(counts(&found), (vec![1_010], 0, 0));
+    }
+
+    #[test]
+    fn who_waits_behind_the_dead_is_counted_apart() {
+        for (asked, killed, is_behind) in [
+            (299, 1_100, true),
+            (299, 400, true),
+            // It had asked later.
+            (301, 1_100, false),
+            // Its session has ended before.
+            (100, 150, false),
+        ] {
+            let dead = [(asked, 3, ask(3)), (killed, 3, What::Killed)];
+            let next = [(300, 2, ask(2)), (1_210, 2, granted(2, 2))];
+            let found = times([dead, next].concat());
+            let (behind, clean) = (found.behind.len(), found.times.len());
+            assert_eq!((behind, clean), (is_behind.into(), (!is_behind).into()));
+        }
     }
 
     #[test]
