@@ -570,7 +570,7 @@ BEGIN
             SELECT x.ctid FROM {ns}.holders x
             WHERE x.session = p_id AND {ns}.known(x.want)
               AND x.n >= coalesce(lower(gone), -9223372036854775808)
-              AND (x.n < upper(gone) OR upper_inf(gone))
+              AND x.n <= coalesce(upper(gone) - 1, 9223372036854775807)
             ORDER BY x.n LIMIT p_limit FOR UPDATE SKIP LOCKED
         ) h
         LIMIT p_limit));

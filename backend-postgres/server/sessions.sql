@@ -70,7 +70,7 @@ BEGIN
             FROM unnest(retired - before) gone CROSS JOIN LATERAL (
                 SELECT x.key, x.n FROM holders x
                 WHERE x.session = p_id AND x.place IS NULL AND x.n >= coalesce(lower(gone), -9223372036854775808)
-                  AND (x.n < upper(gone) OR upper_inf(gone))
+                  AND x.n <= coalesce(upper(gone) - 1, 9223372036854775807)
             ) h
             WHERE NOT EXISTS (
                 SELECT FROM holders x WHERE x.key = h.key AND x.session = p_id AND x.n = h.n FOR UPDATE SKIP LOCKED)), '{}');
@@ -92,7 +92,16 @@ BEGIN
     ELSIF p_intent = 'drop' THEN
         DELETE FROM intents WHERE session = p_id;
     END IF;
-    IF before IS DISTINCT FROM retired THEN
+    -- Whoever has released something has woken those who waited for it. It is still there where that is not committed.
+    IF EXISTS (
+        SELECT FROM unnest(retired - before) gone
+        CROSS JOIN LATERAL (
+            SELECT FROM holders x
+            WHERE x.session = p_id AND x.n >= coalesce(lower(gone), -9223372036854775808)
+              AND x.n <= coalesce(upper(gone) - 1, 9223372036854775807)
+            LIMIT 1
+        ) left_behind
+    ) THEN
         PERFORM wake_all();
     END IF;
     RETURN 'living' || noted;

@@ -352,6 +352,39 @@ async fn tombstones_cost_a_sweep_nothing_until_they_are_old() {
     }
 }
 
+/// Sessions of programs that hold a thousand locks and give each back after another time.
+const WITH_RANGES: &str = "INSERT INTO {ns}.sessions
+    SELECT decode('cc' || lpad(to_hex(i), 30, '0'), 'hex'), '', 60000, clock_timestamp() + interval '1 hour', 'living', NULL,
+           0, (SELECT range_agg(int8range(2 * n, 2 * n + 1)) FROM generate_series(1, 500) n), 0, NULL, NULL
+    FROM generate_series(1, 20) i;
+    INSERT INTO {ns}.holders
+    SELECT 'r' || i || '-' || n, decode('cc' || lpad(to_hex(i), 30, '0'), 'hex'), 2 * n + 1, 1, 'upsert', clock_timestamp()
+    FROM generate_series(1, 20) i, generate_series(1, 500) n";
+
+#[tokio::test]
+async fn what_lives_costs_a_sweep_little_however_much_is_retired() {
+    let space = Space::new().await;
+    space.sql(WITH_RANGES).await;
+    vacuum(&space).await;
+    let entries = async || -> i64 {
+        settled(&space).await;
+        let text = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes
+                    WHERE schemaname = '{name}' AND relname = 'holders'";
+        let rows = space.sql(&text.replace("{name}", &space.namespace)).await;
+        rows[0].get(0)
+    };
+    let before = entries().await;
+    let config = PostgresConfig::parse(&space.url()).unwrap().connections(1);
+    let backend = PostgresBackend::connect(config).await.unwrap();
+    let swept = backend.sweep(Sweep::All, 1_000).await.unwrap();
+    assert_eq!((swept.removed, swept.sessions), (0, 20));
+    // With its connection what it has counted is told.
+    drop(backend);
+    let met = entries().await - before;
+    // Each of the 500 ranges of a session would meet 250 others.
+    assert!(met < 20_000, "{met} entries");
+}
+
 /// Waits until what was counted does not change any more: a process says what it has counted once a second, and when it
 /// ends.
 async fn settled(space: &Space) {

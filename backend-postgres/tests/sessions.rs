@@ -771,3 +771,24 @@ async fn a_renewal_tells_what_it_says_to_be_over() {
     backend.renew(session, &retired(3)).await.unwrap();
     sleeps("it was over before", &mut changed).await;
 }
+
+/// Each renewal says what was released since the one before: whoever released it has told that.
+#[tokio::test]
+async fn a_renewal_tells_nobody_of_what_was_released() {
+    let space = Space::new().await;
+    let backend = space.connect().await;
+    let session = open(&backend).await;
+    let held = take(&backend, session, &["released", "held"]).await;
+    let [released, held] = &held[..] else {
+        unreachable!()
+    };
+    backend
+        .release(released.grant, &released.claims)
+        .await
+        .unwrap();
+    let mut changed = backend.watch(&held.claims).await.unwrap();
+    let mut retires = renewal(1);
+    retires.retired = Ranges::of([released.grant.n]);
+    backend.renew(session, &retires).await.unwrap();
+    sleeps("nothing is free that was not", &mut changed).await;
+}

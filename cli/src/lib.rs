@@ -7,6 +7,7 @@
 
 mod args;
 mod bench;
+mod broken;
 mod changes;
 mod claims;
 mod describe;
@@ -102,7 +103,7 @@ fn act(cli: Cli) -> Result<u8, Failure> {
         #[cfg(feature = "top")]
         Action::Top(args) => within(Box::pin(top::top(common, args))),
         Action::Sessions(args) => within(list::sessions(common, args)),
-        Action::Break(args) => within(operate::break_lock(common, args)),
+        Action::Break(args) => within(broken::break_lock(common, args)),
         Action::Ask(args) => within(operate::ask(common, args)),
         Action::Recover(args) => within(Box::pin(recover::recover(common, args))),
         Action::Discard(args) => within(operate::discard(common, args)),

@@ -33,12 +33,12 @@ pub struct Record {
     pub judged: BTreeMap<String, u64>,
     /// Times of takeovers in milliseconds, in runs that kill and do nothing else.
     pub takeovers_ms: Vec<u64>,
-    /// How many of these were later than the limit.
-    #[serde(default)]
-    pub takeovers_late: u64,
     /// Those where somebody had waited longer who was killed, too.
     #[serde(default)]
     pub takeovers_behind_ms: Vec<u64>,
+    /// How many of all these were later than their limit.
+    #[serde(default)]
+    pub takeovers_late: u64,
 }
 
 /// Fewer takeovers than that say nothing of 99 in 100.
@@ -103,7 +103,7 @@ impl Record {
     /// Whether 99 in 100 takeovers were within the limit; `None` if there are too few.
     #[must_use]
     pub fn in_time(&self) -> Option<bool> {
-        let all = self.takeovers_ms.len();
+        let all = self.takeovers_ms.len() + self.takeovers_behind_ms.len();
         let late = usize::try_from(self.takeovers_late).unwrap_or(usize::MAX);
         (all >= TAKEOVERS).then_some(late <= all / TAKEOVERS)
     }

@@ -13,10 +13,8 @@ use clap::Parser;
 use lockcore::{LockBackend, LockKey};
 use lockcore_conformance::{BoxError, Feature, Fixture, Space};
 use lockcore_trial::faults::{Fault, ServerFault};
-use lockcore_trial::history::Law;
-use lockcore_trial::processes::{
-    self, Further, Plan, Run, SHOWS, Witness, broken, report_but, run, run_beside,
-};
+use lockcore_trial::history::SHOWS;
+use lockcore_trial::processes::{self, Further, Plan, Run, Witness, report, run, run_beside};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::task::spawn_blocking;
@@ -137,6 +135,7 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
     plan.length = Duration::from_secs(args.seconds);
     plan.history.clone_from(&args.history);
     plan.unsure = cell.is_unsure();
+    plan.may_break = may_break;
     plan.kill_only = kind.name == "kill";
     plan.also.requests = kind.faults.iter().any(|it| matches!(it, Fault::Request(_)));
     plan.also.network = kind.faults.iter().any(|it| matches!(it, Fault::Network(_)));
@@ -158,13 +157,13 @@ fn under_fault(store: &str, fixture: &Arc<dyn Fixture>, args: &Args) -> Result<(
         runtime.block_on(beside(store, kind, &faults, fixture, &plan))?
     };
     let met = kind.faults.iter().map(|fault| run.struck.of(*fault));
-    let judged = report_but(&plan, &run, may_break);
+    let judged = report(&plan, &run);
     let judged = judged.and_then(|()| match met.min() {
         Some(0) => Err(format!("{TOO_LITTLE}: not every fault has met something").into()),
         _ => Ok(()),
     });
     if let Some(file) = &args.record {
-        let record = record(&run, &plan, may_break, judged.is_err());
+        let record = record(&run, &plan, judged.is_err());
         fs::write(file, serde_json::to_vec(&record)?)?;
     }
     judged
@@ -179,7 +178,7 @@ fn of_servers(kind: &Kind) -> Vec<ServerFault> {
 }
 
 /// What came of a run, for the sums.
-fn record(run: &Run, plan: &Plan, may_break: &[Law], failed: bool) -> Record {
+fn record(run: &Run, plan: &Plan, failed: bool) -> Record {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let mut record = Record {
         runs: 1,
@@ -197,14 +196,11 @@ fn record(run: &Run, plan: &Plan, may_break: &[Law], failed: bool) -> Record {
     for (law, number) in &run.report.judged {
         record.judged.insert(law.to_string(), count(*number));
     }
-    let violated = broken(run, may_break);
     for violation in &run.report.violations {
-        let is_violated = violated.iter().any(|it| std::ptr::eq(*it, violation));
-        let counts = match is_violated {
-            true => &mut record.violations,
-            false => &mut record.excused,
-        };
-        *counts.entry(violation.law.to_string()).or_default() += 1;
+        *(record.violations.entry(violation.law.to_string())).or_default() += 1;
+    }
+    for (law, excused) in &run.report.excused {
+        record.excused.insert(law.to_string(), count(excused.count));
     }
     if plan.kill_only {
         let millis = |times: &[Duration]| {
@@ -213,13 +209,9 @@ fn record(run: &Run, plan: &Plan, may_break: &[Law], failed: bool) -> Record {
                 .map(|it| u64::try_from(it).unwrap_or(u64::MAX))
                 .collect()
         };
-        let takeovers = &run.takeovers;
-        record.takeovers_ms = millis(&takeovers.times);
-        record.takeovers_behind_ms = millis(&takeovers.behind);
-        // They may be as much later as the machine was.
-        let bound = run.takeover_bound + run.late;
-        let late = takeovers.times.iter().filter(|time| **time > bound);
-        record.takeovers_late = count(late.count());
+        record.takeovers_ms = millis(&run.takeovers.times);
+        record.takeovers_behind_ms = millis(&run.takeovers.behind);
+        record.takeovers_late = count(run.takeovers.late);
     }
     record
 }
@@ -250,9 +242,7 @@ async fn beside(
         fixture: Arc::clone(fixture),
     };
     let victim = RefCell::new(Some(victim));
-    let loses = kind
-        .cell(store)
-        .is_some_and(|cell| !cell.may_break().is_empty());
+    let loses = !plan.may_break.is_empty();
     let quiet = loses.then_some(TTL * (SHOWS + QUIET));
     let run = run_beside(&deployed, plan, async |witness| {
         let taken = victim.take().ok_or("the servers are somebody else's")?;
@@ -300,7 +290,8 @@ async fn strike(
         sleep(Duration::from_millis(lasts)).await;
         victim = done(victim, move |victim| victim.end(fault)).await?;
         witness.ends(fault);
-        if let Some(quiet) = quiet.filter(|_| made % BETWEEN == 0) {
+        let is_last = Instant::now() >= until;
+        if let Some(quiet) = quiet.filter(|_| is_last || made % BETWEEN == 0) {
             sleep(quiet).await;
         }
     }

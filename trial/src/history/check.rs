@@ -9,6 +9,7 @@ use super::guards::Guards;
 use super::index::{Keys, Pos};
 use super::least;
 pub use super::least::Subject;
+use super::losses::{Excused, Excuses, Losses};
 use super::recoveries::Recoveries;
 use super::resources;
 use super::store;
@@ -42,6 +43,8 @@ pub struct Report {
     pub judged: BTreeMap<Law, usize>,
     /// The violations, in the order of the history: the first of each law.
     pub violations: Vec<Violation>,
+    /// Those that are no violations, because a fault explains them.
+    pub excused: BTreeMap<Law, Excused>,
 }
 
 /// A broken law.
@@ -138,12 +141,21 @@ impl Report {
 /// What the check has found so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
+    excuses: Excuses,
+    excused: BTreeMap<Law, Excused>,
     pub(super) violations: BTreeMap<Law, Vec<Violation>>,
     pub(super) judged: BTreeMap<Law, usize>,
 }
 
 impl Findings {
     pub(super) fn add(&mut self, violation: Violation) {
+        // Else those that are excused would leave no room for others.
+        if let Some(since) = self.excuses.excuse(violation.law, violation.at.at) {
+            let excused = self.excused.entry(violation.law).or_default();
+            excused.count += 1;
+            excused.latest = excused.latest.max(since);
+            return;
+        }
         let same = self.violations.entry(violation.law).or_default();
         same.push(violation);
         // They are found key by key, not in the order of the history.
@@ -173,7 +185,22 @@ fn leave_earliest(violations: &mut Vec<Violation>) {
 /// Judges a history by the laws, in O(n log n) of the number of events.
 #[must_use]
 pub fn check(history: &History) -> Report {
-    let mut findings = Findings::default();
+    check_but(history, &[])
+}
+
+/// As [`check`], where a store does not promise these laws once a fault has met a server: from its beginning until [`SHOWS`]
+/// TTLs after its end.
+///
+/// [`SHOWS`]: super::SHOWS
+#[must_use]
+pub fn check_but(history: &History, but: &[Law]) -> Report {
+    let mut findings = Findings {
+        excuses: Excuses {
+            laws: but.to_vec(),
+            losses: Losses::of(history),
+        },
+        ..Findings::default()
+    };
     let mut keys = Keys::default();
     let guards = Guards::of(history, &mut keys, &mut findings);
     let border = border::Border::of(history, &mut keys);
@@ -192,6 +219,7 @@ pub fn check(history: &History) -> Report {
         stale,
         losses,
         judged: std::mem::take(&mut findings.judged),
+        excused: std::mem::take(&mut findings.excused),
         violations: findings.earliest(),
     };
     for event in &history.events {

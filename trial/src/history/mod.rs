@@ -15,6 +15,7 @@ mod failovers;
 mod guards;
 mod index;
 mod least;
+mod losses;
 mod recorder;
 mod recoveries;
 mod resources;
@@ -24,7 +25,8 @@ mod tests;
 pub(crate) mod text;
 
 pub use calls::{Call, Ending, Met, Received, Refused, Reply, State};
-pub use check::{RARE, Report, Subject, Violation, check};
+pub use check::{RARE, Report, Subject, Violation, check, check_but};
 pub use event::{Answer, Change, Event, History, How, Outcome, Stored, What};
 pub use lockcore_conformance::Law;
+pub use losses::{Excused, SHOWS};
 pub use recorder::Recorder;

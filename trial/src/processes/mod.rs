@@ -68,12 +68,12 @@ use lockcore_conformance::{BoxError, Fixture, Law};
 use tokio::time::{sleep, timeout};
 
 pub use breach::Breach;
-pub use command::{Further, SHOWS, broken, main, main_and, report, report_but};
+pub use command::{Further, main, main_and, report};
 pub use struck::Struck;
 pub use takeover::Takeovers;
 
 use crate::faults::{Fault, NetworkFault, ServerFault};
-use crate::history::{History, Report, What, check};
+use crate::history::{History, Report, What, check, check_but};
 use crate::programs::ending::{left, probe, recover_all, unanswered};
 use crate::programs::{Place, Request, ask, chance, nanos};
 use nemesis::Nemesis;
@@ -107,6 +107,8 @@ pub struct Plan {
     pub network: Vec<NetworkFault>,
     /// What lists and refusals say of sessions may be lost with the server.
     pub unsure: bool,
+    /// The laws that the store does not promise once a fault has met a server, for [some time](crate::history::SHOWS).
+    pub may_break: &'static [Law],
     /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,
     /// Something else is wrong on purpose and breaks one of these laws. The run ends when that is found, as with a
@@ -129,6 +131,7 @@ impl Plan {
             also: Also::default(),
             network: NetworkFault::ALL.into(),
             unsure: false,
+            may_break: &[],
             breach: None,
             until_found: &[],
             history: None,
@@ -189,8 +192,6 @@ pub struct Run {
     pub length: Duration,
     /// The takeovers of killed processes' locks. They measure the store only in a run with SIGKILL alone.
     pub takeovers: Takeovers,
-    /// The limit for 99 in 100 takeovers.
-    pub takeover_bound: Duration,
     /// How much too late the machine has woken this process at most. It was to be woken every few milliseconds.
     pub late: Duration,
 }
@@ -322,15 +323,13 @@ async fn run_here(
     let mut nemesis = Nemesis::new(plan, ttl, &url, dir.path(), outside.log())?;
     // Where wake-ups tell of releases only, who waits for an expiry asks now and then.
     let look = info.poll.unwrap_or_default() * 10;
-    let late = look
-        .max(space.allowance() * 2)
-        .max(Duration::from_millis(250));
+    let late = look.max(space.allowance()) + Duration::from_millis(250);
     let retired = Cell::new(false);
     let faults = async {
         let passes = async {
             trouble(&Witness(outside.clone())).await?;
             if plan.kill_only {
-                taken_over(dir.path(), ttl, plan.length * LONGER).await?;
+                taken_over(dir.path(), (ttl, late), plan.length * LONGER).await?;
             }
             retired.set(true);
             Ok(())
@@ -349,7 +348,7 @@ async fn run_here(
             found = found(dir.path(), wanted) => found?,
         }
         // What is broken need not end well.
-        return finish(nemesis, dir.path(), ttl, late);
+        return finish(nemesis, plan, dir.path(), ttl, late);
     }
     faults.await?;
 
@@ -383,19 +382,24 @@ async fn run_here(
             outside.record(What::Stuck { attempt });
         }
     }
-    finish(nemesis, dir.path(), ttl, late)
+    finish(nemesis, plan, dir.path(), ttl, late)
 }
 
 /// Checks what has been recorded, after all have ended.
-fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Verdict<Run> {
+fn finish(
+    nemesis: Nemesis<'_>,
+    plan: &Plan,
+    dir: &Path,
+    ttl: Duration,
+    late: Duration,
+) -> Verdict<Run> {
     let (mut struck, length, woken_late) = (nemesis.struck(), nemesis.length(), nemesis.late());
     nemesis.kill_all()?;
     let history = log::collect_all(dir)?;
     struck.add_those_of(&history);
     Ok(Run {
-        report: check(&history),
-        takeovers: Takeovers::of(&history, ttl),
-        takeover_bound: ttl + late,
+        report: check_but(&history, plan.may_break),
+        takeovers: Takeovers::of(&history, ttl, late),
         late: woken_late,
         struck,
         length,
@@ -404,9 +408,9 @@ fn finish(nemesis: Nemesis<'_>, dir: &Path, ttl: Duration, late: Duration) -> Ve
 }
 
 /// Resolves when enough locks of dead processes were taken over, or after that time.
-async fn taken_over(dir: &Path, ttl: Duration, at_most: Duration) -> Verdict {
+async fn taken_over(dir: &Path, (ttl, late): (Duration, Duration), at_most: Duration) -> Verdict {
     let until = tokio::time::Instant::now() + at_most;
-    while Takeovers::of(&log::collect(dir)?, ttl).times.len() < TAKEOVERS
+    while Takeovers::of(&log::collect(dir)?, ttl, late).times.len() < TAKEOVERS
         && tokio::time::Instant::now() < until
     {
         sleep(ttl).await;

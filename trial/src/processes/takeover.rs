@@ -21,6 +21,8 @@ pub struct Takeovers {
     /// Those, shortest first, where a waiter was killed, too, who had asked before the next holder: its place in line
     /// lasts for a while.
     pub behind: Vec<Duration>,
+    /// How many of all these were later than their limit, and than the machine was meanwhile.
+    pub late: usize,
     /// Locks of killed processes for which nobody waited.
     pub unwanted: usize,
     /// Locks for which the start or the next holder is unknown: a renewal, a release or a grant was under way when the
@@ -36,8 +38,9 @@ impl Takeovers {
         self.times.get(rank.saturating_sub(1)).copied()
     }
 
-    pub(super) fn of(history: &History, ttl: Duration) -> Self {
-        let mut looking = Looking::new(history, ttl);
+    /// `late`: how long after the TTL the lock may go to the next one.
+    pub(super) fn of(history: &History, ttl: Duration, late: Duration) -> Self {
+        let mut looking = Looking::new(history, ttl, late);
         for event in &history.events {
             looking.event(event.at, event.process, &event.what);
         }
@@ -85,17 +88,26 @@ struct Lock {
 }
 
 struct DeadWaiter {
+    process: u32,
     asked: u64,
     killed: u64,
 }
 
+/// So long after it stopped asking a waiter's place is gone.
+const PLACE: Duration = Duration::from_secs(3);
+
 struct Orphan {
     /// When the renewal was sent that it lives from; nobody knows if it is `None`.
     since: Option<u64>,
+    /// Whose waiters had no place while it held the lock.
+    process: Option<u32>,
 }
 
 struct Looking<'a> {
     ttl: u64,
+    limit: Duration,
+    /// How much too late the machine has woken somebody, by when.
+    woken_late: BTreeMap<u64, u64>,
     /// The locks that are looked at.
     locks: BTreeMap<&'a LockKey, Lock>,
     /// Attempts that wait or hold.
@@ -110,7 +122,7 @@ struct Looking<'a> {
 }
 
 impl<'a> Looking<'a> {
-    fn new(history: &'a History, ttl: Duration) -> Self {
+    fn new(history: &'a History, ttl: Duration, late: Duration) -> Self {
         let mut locks = BTreeMap::new();
         for event in &history.events {
             let What::Asked { claims, .. } = &event.what else {
@@ -125,6 +137,8 @@ impl<'a> Looking<'a> {
         let locks = locks.into_iter().filter(|(_, only)| *only);
         Self {
             ttl: u64::try_from(ttl.as_nanos()).unwrap_or(u64::MAX),
+            limit: ttl + late,
+            woken_late: BTreeMap::new(),
             locks: locks.map(|(key, _)| (key, Lock::default())).collect(),
             asked: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -175,6 +189,7 @@ impl<'a> Looking<'a> {
                 }
             }
             What::Killed => self.killed(at, process),
+            What::Late { by } => drop(self.woken_late.insert(at, *by)),
             _ => {}
         }
     }
@@ -186,19 +201,30 @@ impl<'a> Looking<'a> {
         self.held.insert(attempt, session);
         let lock = self.locks.entry(asked.key).or_default();
         lock.given_back = None;
-        match lock.orphan.take().map(|orphan| orphan.since) {
-            None => {}
-            Some(None) => self.found.unclear += 1,
-            Some(Some(since)) if asked.at > since + self.ttl => self.found.unwanted += 1,
-            Some(Some(since)) => {
-                // Its place lasts for as long as its session.
-                let ahead = |dead: &DeadWaiter| dead.asked < asked.at && dead.killed > since;
-                let times = match lock.dead.iter().any(ahead) {
-                    true => &mut self.found.behind,
-                    false => &mut self.found.times,
-                };
-                times.push(Duration::from_nanos(at - since));
-            }
+        let Some(orphan) = lock.orphan.take() else {
+            return;
+        };
+        let Some(since) = orphan.since else {
+            self.found.unclear += 1;
+            return;
+        };
+        if asked.at > since + self.ttl {
+            self.found.unwanted += 1;
+            return;
+        }
+        // Its place lasts for as long as its session, unless it is passed.
+        let ahead = |dead: &&DeadWaiter| {
+            dead.asked < asked.at && dead.killed > since && Some(dead.process) != orphan.process
+        };
+        let ahead = lock.dead.iter().filter(ahead).count();
+        let time = Duration::from_nanos(at - since);
+        let limit = self.limit + PLACE * u32::try_from(ahead).unwrap_or(u32::MAX);
+        let machine = self.woken_late.range(since..).map(|(_, by)| *by).max();
+        let is_late = time > limit + Duration::from_nanos(machine.unwrap_or(0));
+        self.found.late += usize::from(is_late);
+        match ahead {
+            0 => self.found.times.push(time),
+            _ => self.found.behind.push(time),
         }
     }
 
@@ -206,7 +232,10 @@ impl<'a> Looking<'a> {
         for lock in self.locks.values_mut() {
             if lock.given_back == Some(process) {
                 // Released or not.
-                lock.orphan.get_or_insert(Orphan { since: None });
+                lock.orphan.get_or_insert(Orphan {
+                    since: None,
+                    process: None,
+                });
             }
         }
         let gone = self
@@ -219,11 +248,18 @@ impl<'a> Looking<'a> {
                 let since = renewals.and_then(|(last, acknowledged)| {
                     acknowledged.filter(|acknowledged| *acknowledged == last)
                 });
-                lock.orphan = Some(Orphan { since });
+                lock.orphan = Some(Orphan {
+                    since,
+                    process: Some(process),
+                });
                 continue;
             }
             let (asked, killed) = (asked.at, at);
-            lock.dead.push(DeadWaiter { asked, killed });
+            lock.dead.push(DeadWaiter {
+                process,
+                asked,
+                killed,
+            });
             if let Some(orphan) = &mut lock.orphan
                 && orphan.since.is_none_or(|since| at > since + self.ttl)
             {
@@ -315,7 +351,7 @@ mod tests {
     fn times(more: Vec<(u64, u32, What)>) -> Takeovers {
         let mut events = [killed(), more].concat();
         events.sort_by_key(|(at, ..)| *at);
-        Takeovers::of(&history(events), TTL)
+        Takeovers::of(&history(events), TTL, Duration::from_millis(250))
     }
 
     fn counts(found: &Takeovers) -> (Vec<u128>, usize, usize) {
@@ -367,20 +403,41 @@ mod tests {
 
     #[test]
     fn who_waits_behind_the_dead_is_counted_apart() {
-        for (asked, killed, is_behind) in [
-            (299, 1_100, true),
-            (299, 400, true),
+        for (who, asked, killed, is_behind) in [
+            (3, 299, 1_100, true),
+            (3, 299, 400, true),
             // It had asked later.
-            (301, 1_100, false),
+            (3, 301, 1_100, false),
             // Its session has ended before.
-            (100, 150, false),
+            (3, 100, 150, false),
+            // Its process had the lock.
+            (1, 299, 500, false),
         ] {
-            let dead = [(asked, 3, ask(3)), (killed, 3, What::Killed)];
+            let dead = [(asked, who, ask(3)), (killed, who, What::Killed)];
             let next = [(300, 2, ask(2)), (1_210, 2, granted(2, 2))];
             let found = times([dead, next].concat());
             let (behind, clean) = (found.behind.len(), found.times.len());
             assert_eq!((behind, clean), (is_behind.into(), (!is_behind).into()));
         }
+    }
+
+    #[test]
+    fn what_is_later_than_its_limit_is_counted() {
+        let late = |granted_at: u64, more: Vec<(u64, u32, What)>| {
+            let next = vec![(300, 2, ask(2)), (granted_at, 2, granted(2, 2))];
+            times([more, next].concat()).late
+        };
+        let dead = || vec![(299, 3, ask(3)), (400, 3, What::Killed)];
+        let woken = |at| vec![(at, 0, What::Late { by: 100_000_000 })];
+        // The last renewal was sent at 200 ms.
+        assert_eq!(late(1_450, vec![]), 0);
+        assert_eq!(late(1_451, vec![]), 1);
+        assert_eq!(late(4_450, dead()), 0);
+        assert_eq!(late(4_451, dead()), 1);
+        // As late as the machine was meanwhile.
+        assert_eq!(late(1_550, woken(1_300)), 0);
+        assert_eq!(late(1_551, woken(1_300)), 1);
+        assert_eq!(late(1_550, woken(150)), 1);
     }
 
     #[test]

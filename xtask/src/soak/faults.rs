@@ -26,6 +26,9 @@ const RUN: Duration = Duration::from_secs(40);
 const JUDGED: u64 = 1_000;
 const FAULTS: u64 = 30;
 
+/// The kind whose takeovers are measured.
+const KILL: &str = "kill";
+
 /// What the runs are to be.
 #[derive(Debug)]
 pub(crate) struct Asked {
@@ -252,7 +255,7 @@ fn one_store(store: &str, sums: &Sums, text: &mut String) {
         let _ = writeln!(text, "\nBroken: {law}, {count} times.");
     }
     if excused > 0 {
-        text.push_str("\nBroken where the store does not promise it (of each law, the first 20 of a run):\n\n");
+        text.push_str("\nBroken where the store does not promise it (of each law, the first 20 at least of each run):\n\n");
         for (law, count) in &all.excused {
             let _ = writeln!(text, "- {law}: {count}");
         }
@@ -294,7 +297,7 @@ fn takeovers(all: &Record, text: &mut String) {
         );
     }
     let _ = match all.in_time() {
-        Some(true) => writeln!(text, "\n99 in 100 takeovers were within their limit."),
+        Some(true) => writeln!(text, "\n99 in 100 of all these were within their limit."),
         Some(false) => writeln!(
             text,
             "\nBroken: {} takeovers were later than their limit, which is more than 1 in 100.",
@@ -383,7 +386,8 @@ fn promises(sums: &Sums) -> String {
     for kind in TABLE {
         let cells = kind.cells.iter().zip(STORES).map(|(cell, store)| {
             let sum = sums.get(&(store.to_owned(), kind.name.to_owned()));
-            let passed = |sum: &Record| sum.passed(kind.laws()) && sum.in_time() != Some(false);
+            let is_fast = |sum: &Record| kind.name != KILL || sum.in_time() == Some(true);
+            let passed = |sum: &Record| sum.passed(kind.laws()) && is_fast(sum);
             let counted = match sum.is_some_and(passed) {
                 true => "",
                 false => " \\*",
@@ -402,7 +406,7 @@ fn promises(sums: &Sums) -> String {
     }
     if text.contains("\\*") {
         text.push_str(
-            "\n\\* No run that passed, after the last one that failed, was judged by all laws of today. Those of `docs/soak.md`, earlier ones and tests of the store say so.\n",
+            "\n\\* No run that passed, after the last one that failed, was judged by all laws of today, or fewer than 100 takeovers were measured. Those of `docs/soak.md`, earlier ones and tests of the store say so.\n",
         );
     }
     text.push_str(

@@ -34,6 +34,7 @@ use wakeups::Watch;
 use super::check::Findings;
 use super::guards::Guards;
 use super::index::{Keys, Pos};
+use super::losses::Losses;
 use super::{Call, History, Reply, What};
 
 /// After everything.
@@ -85,8 +86,21 @@ struct Setting {
     repeats: bool,
     /// A request may be executed twice before it.
     doubles: bool,
-    /// What lists and refusals say of sessions proves nothing.
-    unsure: bool,
+    /// What lists and refusals say of sessions proves nothing where one of these explains it.
+    unsure: Option<Losses>,
+}
+
+impl Setting {
+    /// Whether what was said of sessions proves something, for a request that was begun then, and an answer.
+    fn is_sure(&self, call: &Sent<'_>) -> bool {
+        let explained = |losses: &Losses| {
+            let answered = call.answer.map_or(call.begun, |(at, _)| at);
+            [call.begun, answered]
+                .iter()
+                .any(|at| losses.explain(at.at).is_some())
+        };
+        matches!(call.request, Call::End { .. }) || !self.unsure.as_ref().is_some_and(explained)
+    }
 }
 
 /// The requests of a history, by whom they are about.
@@ -154,12 +168,12 @@ impl<'a> Border<'a> {
                 }
                 What::Repeats => setting.repeats = true,
                 What::Doubles => setting.doubles = true,
-                What::Unsure => setting.unsure = true,
+                What::Unsure => setting.unsure = Some(Losses::of(history)),
                 _ => {}
             }
         }
         let mut border = Self {
-            sessions: sessions::lives(&sent, setting.unsure),
+            sessions: sessions::lives(&sent, &setting),
             asked: grants::asked(&sent, keys),
             by_key: Vec::new(),
             watches: wakeups::watches(history, keys),

@@ -6,7 +6,7 @@ use lockcore::backend::Ranges;
 use lockcore::limits::MIN_MARGIN;
 use lockcore::{Grant, SessionId};
 
-use super::{Border, NEVER, Sent};
+use super::{Border, NEVER, Sent, Setting};
 use crate::history::check::{Findings, Subject, Violation};
 use crate::history::event::{Answer, Change};
 use crate::history::index::Pos;
@@ -157,8 +157,8 @@ impl Life<'_> {
     }
 }
 
-/// All sessions that requests or answers name. If that proves nothing (`unsure`), without what lists and refusals say.
-pub(super) fn lives<'a>(sent: &[Sent<'a>], unsure: bool) -> BTreeMap<SessionId, Life<'a>> {
+/// All sessions that requests or answers name. Where that proves nothing, without what lists and refusals say.
+pub(super) fn lives<'a>(sent: &[Sent<'a>], setting: &Setting) -> BTreeMap<SessionId, Life<'a>> {
     let mut lives: BTreeMap<SessionId, Life<'a>> = BTreeMap::new();
     for call in sent {
         match call.request {
@@ -212,10 +212,10 @@ pub(super) fn lives<'a>(sent: &[Sent<'a>], unsure: bool) -> BTreeMap<SessionId, 
             }
             _ => {}
         }
-        let is_sure = matches!(call.request, Call::End { .. });
-        if unsure && !is_sure {
+        if !setting.is_sure(call) {
             continue;
         }
+        let is_sure = matches!(call.request, Call::End { .. });
         told(call, |session, answer, at| {
             let life = lives.entry(session).or_insert_with(Life::new);
             match (answer, is_sure) {
@@ -317,7 +317,7 @@ pub(super) fn check(border: &Border<'_>, findings: &mut Findings) {
                 },
                 _,
             ) => {}
-            (request, _) if border.setting.unsure && !matches!(request, Call::End { .. }) => {}
+            _ if !border.setting.is_sure(call) => {}
             _ => told(call, |session, answer, at| {
                 said(border, findings, call, (session, answer, at));
             }),

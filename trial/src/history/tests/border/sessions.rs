@@ -1,7 +1,7 @@
 //! Sessions, their guards, adoptions and watches.
 
 use super::*;
-use crate::faults::{Fault, NetworkFault};
+use crate::faults::{Fault, NetworkFault, ServerFault};
 use crate::history::How;
 
 #[test]
@@ -111,7 +111,8 @@ fn of_sessions_lists_prove_nothing_where_they_are_unsure() {
         let two = || {
             let mut told = two();
             if unsure {
-                told.tell(What::Unsure);
+                let fault = Fault::Server(ServerFault::TakenOver);
+                told.tell(What::Unsure).tell(What::Struck { fault });
             }
             told
         };
