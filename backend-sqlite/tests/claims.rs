@@ -3,10 +3,13 @@
 
 mod support;
 
-use lockcore::backend::{Acquired, ClaimStore, End, IntentChange, SessionStore, Sweep};
+use std::time::Duration;
+
+use lockcore::backend::{Acquired, ClaimStore, End, IntentChange, SessionStore, Sweep, Wakeups};
 use lockcore::limits::MAX_OWN_BELOW;
 use lockcore::{Claim, ErrorKind, LockPath, Mode, OwnerId};
 use support::*;
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn what_is_listed_has_an_end() {
@@ -302,4 +305,31 @@ async fn who_holds_very_much_below_a_path_is_refused_that_path() {
     // Nothing is written.
     let written = space.count("SELECT count(*) FROM holders WHERE key = '/a'");
     assert_eq!(written, 0);
+}
+
+/// In a file each commit of another process is a change, and what it was is not said.
+#[tokio::test]
+async fn who_waits_behind_many_is_not_woken_by_what_others_commit() {
+    let space = Space::new();
+    let (backend, other) = (space.connect().await, space.connect().await);
+    let holder = open(&backend, 1_000).await;
+    granted(&backend, holder, 1, &["upsert k"]).await;
+    for n in 1..=100 {
+        let session = open(&backend, n).await;
+        let mut waits = request(session, 1, &["upsert k"]);
+        waits.waits = true;
+        let answer = backend.acquire(&waits).await.unwrap();
+        assert!(matches!(answer, Acquired::Busy(_)), "{answer:?}");
+    }
+    let stranger = open(&other, 2_000).await;
+    let mut changed = backend.watch(&claims(&["upsert k"])).await.unwrap();
+    for n in 1..=20 {
+        granted(&other, stranger, n, &[&format!("upsert other{n}")]).await;
+        let woken = timeout(Duration::from_millis(10), &mut changed).await;
+        assert!(woken.is_err(), "by what another process was granted");
+    }
+    // All the others stand in front of the holder.
+    release(&other, holder, 1, &["upsert k"]).await;
+    let woken = timeout(Duration::from_secs(10), changed).await;
+    assert!(woken.is_ok());
 }

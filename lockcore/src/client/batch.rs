@@ -19,7 +19,8 @@ use crate::client::retry::may_pass;
 use crate::client::session::Handle;
 use crate::store::Past;
 use crate::{
-    Acquire, Acquired, Busy, Claim, Error, FencingToken, Grant, Incarnation, OwnerId, Result,
+    Acquire, Acquired, Busy, Claim, Error, ErrorKind, FencingToken, Grant, Incarnation, Operation,
+    OwnerId, Result,
 };
 
 /// How a batch ended. Unless it was granted, it holds nothing, or is being given back.
@@ -32,8 +33,9 @@ pub(crate) enum BatchOutcome {
     },
     Busy(Busy),
     Void,
-    /// The store is of another incarnation than the one that was asked.
-    Moved,
+    /// The store is of another incarnation than the one that was asked; with the error that says so, if a copy of the request
+    /// may have had an effect.
+    Moved(Option<Error>),
     Failed(Error),
 }
 
@@ -82,7 +84,13 @@ impl Asker<'_> {
                     asked
                         .granted()
                         .map(|in_doubt| BatchOutcome::Granted { n, token, in_doubt });
-                (granted.unwrap_or(BatchOutcome::Moved), None)
+                let moved = || {
+                    let what = "the store has failed over, and may have what it has granted before";
+                    let (kind, name) = (ErrorKind::Indeterminate, self.core.info.name);
+                    let unknown = Error::new(kind, name, Operation::Acquire, what);
+                    BatchOutcome::Moved(Some(unknown))
+                };
+                (granted.unwrap_or_else(moved), None)
             }
             outcome @ BatchOutcome::Busy(_) if request.waits => {
                 asked.in_line = true;
@@ -121,7 +129,7 @@ impl Asker<'_> {
                 // Unless it stands in line, the number is over: a copy that is granted later holds nothing.
                 Ok(Acquired::Busy(busy)) => return BatchOutcome::Busy(busy),
                 Ok(Acquired::Void) => return BatchOutcome::Void,
-                Ok(Acquired::Moved) => return BatchOutcome::Moved,
+                Ok(Acquired::Moved) => return BatchOutcome::Moved(asked.unknown.take()),
                 Err(error) => {
                     let may = may_pass(&error) && (asked.in_doubt || self.waits);
                     let patience = *patience.get_or_insert_with(|| self.core.patience());

@@ -396,8 +396,10 @@ impl<I: Clone + Send + Sync + 'static> Look<I> {
                 };
                 if one.waiting.is_some() {
                     found.waiters.push(one);
-                    // Each is in the way of a request without a place, but for those who want a share as well.
-                    found.more |= !self.waits && !is_share && found.waiters.len() > self.most;
+                    // Each is in the way of a request without a place, but for those who want a share as well. Whoever watches
+                    // has to see the holders, which stand behind some of them.
+                    let is_enough = !is_share && found.waiters.len() > self.most;
+                    found.more |= is_enough && !self.waits && self.asker.is_some();
                     if found.more {
                         break 'all;
                     }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::judging::{Look, Standing, judge};
+use super::judging::{Look, Standing, judge, limit};
 use super::sessions::Met;
 use super::{Access, Act, Done, RowStore, Rows, Stored};
 use crate::{Changed, Claim, Life, LockKey, Operation, Result};
@@ -26,7 +26,7 @@ impl Seen {
         self.rows.is_empty()
     }
 
-    /// Whether more holders were in the way than are followed. Then every change is a hint.
+    /// Whether one that is not followed may free a claim. Then every change is a hint.
     #[must_use]
     pub fn is_part(&self) -> bool {
         self.more
@@ -45,7 +45,8 @@ impl Seen {
 pub struct Looking {
     /// The claims.
     pub claims: Vec<Claim>,
-    /// The most obstacles to follow. If there are more, every change is taken for a hint.
+    /// The most obstacles to follow: first holders, then those who are first in line. If there are more, every change is a hint
+    /// for a share with a limit. Nothing else is free while one of them stands.
     pub most: usize,
 }
 
@@ -70,7 +71,7 @@ impl Act for Looking {
                 break;
             }
             let found = look.at(rows, &mut met, claim).await?;
-            seen.more |= found.more;
+            seen.more |= found.more && limit(claim).is_some();
             for obstacle in found.obstacles {
                 seen.rows.push((obstacle.key, Arc::new(obstacle.row.id)));
             }

@@ -303,6 +303,7 @@ impl Plan {
             grants: Vec::new(),
             token: None,
             in_doubt: false,
+            unknown: None,
             kept: None,
             patience: Patience::default(),
             handle,

@@ -43,6 +43,8 @@ pub(super) struct Taking<'a> {
     /// The greatest of their tokens.
     pub(super) token: Option<FencingToken>,
     pub(super) in_doubt: bool,
+    /// The error of a request that was not answered before the store failed over. It is given back.
+    pub(super) unknown: Option<Error>,
     /// What stands in the store's line.
     pub(super) kept: Kept,
     /// For how long those who came before have kept it waiting.
@@ -107,7 +109,8 @@ impl Taking<'_> {
                     self.handle.order(Order::Fall);
                     return Err(self.lost(waiting.as_ref()));
                 }
-                BatchOutcome::Moved => {
+                BatchOutcome::Moved(unknown) => {
+                    self.unknown = self.unknown.take().or(unknown);
                     // The next renewal finds out whether the session has moved, or is lost.
                     let _unanswered = Unanswered::new(&self.plan.seen);
                     let (done, renewed) = oneshot::channel();
@@ -122,11 +125,11 @@ impl Taking<'_> {
                     if let Some(Err(_)) = stopped? {
                         let what = "the store has failed over, and acknowledges no renewal there";
                         let (kind, name) = (ErrorKind::Unavailable, self.core.info.name);
-                        return Err(Error::new(kind, name, Operation::Acquire, what).into());
+                        return Err(self.failed(Error::new(kind, name, Operation::Acquire, what)));
                     }
                     next_len = Some(len);
                 }
-                BatchOutcome::Failed(error) => return Err(error.into()),
+                BatchOutcome::Failed(error) => return Err(self.failed(error)),
                 BatchOutcome::Busy(busy) => {
                     let first = position(&claims[at..at + len], &busy);
                     let left = Box::pin(self.left(&busy));
@@ -252,6 +255,13 @@ impl Taking<'_> {
     /// The offer of another task of this process, if it is still good.
     fn accepted(&self, offer: Offer) -> Option<Guard> {
         offer.accept().map(|pass| self.plan.handed_on(pass))
+    }
+
+    /// What became of all requests is unknown if it is of one.
+    fn failed(&mut self, error: Error) -> Stop {
+        let is_certain = error.is_certainly_without_effect();
+        let unknown = self.unknown.take().filter(|_| is_certain);
+        unknown.unwrap_or(error).into()
     }
 
     /// The session is lost. If nothing was granted yet, another session may be used.

@@ -277,6 +277,48 @@ async fn who_asks_a_store_that_has_failed_over_is_told_in_time_that_it_fails() {
     }
 }
 
+/// The first copy was executed, and its answer is lost with the server.
+#[tokio::test(start_paused = true)]
+async fn who_was_not_answered_before_the_store_failed_over_is_not_told_that_nothing_has_happened() {
+    for acknowledges in [false, true] {
+        let spy = named().await;
+        let locks = spy.builder().ttl(secs(3_600)).build().unwrap();
+        let held = hold(&locks, "held").await;
+        let mut asked = 0;
+        spy.decide(move |call| match call {
+            Call::Renew(..) if !acknowledges => Fate::Fails(ErrorKind::Unavailable),
+            _ if asks(call) => {
+                asked += 1;
+                match asked {
+                    1 => Fate::AnswerLost,
+                    // The second one is told that the session has to move, and does so.
+                    3 => Fate::Fails(ErrorKind::Unavailable),
+                    _ => Fate::Answered,
+                }
+            }
+            _ => Fate::Answered,
+        });
+        let told = locks.lock("other").try_acquire().into_future();
+        let fails_over = async {
+            while spy.count(asks) < 2 {
+                tokio::task::yield_now().await;
+            }
+            spy.fails_over(&[]).await;
+        };
+        let (told, ()) = tokio::join!(timeout(secs(30), told), fails_over);
+        let told = told.expect("in time").err();
+        let is_unknown = matches!(
+            &told,
+            Some(AcquireError::Store(error)) if !error.is_certainly_without_effect()
+        );
+        assert!(is_unknown, "{told:?}");
+        spy.answer_all();
+        sleep(secs(60)).await;
+        assert!(held.is_valid());
+        assert!(hold(&locks, "other").await.is_valid());
+    }
+}
+
 /// The adoption is refused by the server that has taken over, and is given up there when it answers.
 #[tokio::test(start_paused = true)]
 async fn who_adopts_where_the_store_has_failed_over_is_told_in_time() {
