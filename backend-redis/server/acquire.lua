@@ -189,8 +189,16 @@ local function obstacles(want, limit, key)
         look(found, key, key, record(key), ON_KEY)
     end
     if TREE[want] and not found.enough then
+        local beside = 0
         local function each(path, entries)
-            look(found, key, path, parsed[path] or entries, BELOW)
+            -- It is refused: of the others some are listed.
+            if #found.listed.holders > 0 then
+                beside = beside + 1
+                found.enough = beside > 1000
+            end
+            if not found.enough then
+                look(found, key, path, parsed[path] or entries, BELOW)
+            end
             return found.enough or gone_count > GONE_AT_ONCE
         end
         -- What the owner holds alone is not in his way.

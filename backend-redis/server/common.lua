@@ -440,27 +440,34 @@ end
 
 -- So many paths below others are looked at in one script, in which nobody else is served: some 50 ms.
 local LOOKED_AT = 50000
-local looked_at = { paths = 0 }
+local passed_by = 0
+
+local function too_many_below()
+    error(redis.error_reply('LKLIMIT more than ' .. LOOKED_AT .. ' paths are held below'))
+end
 
 -- Calls `each` with every path below this one that is in the set, and its holders, until it answers true. A record that
--- is like `passed` is passed by. Who counts by himself how much he looks at is told if that was too much, as if `each` had
--- answered true.
+-- is like `passed` is passed by; in all of a script so many at most. Who counts by himself how much he looks at is told if
+-- that was too much, as if `each` had answered true.
 local function each_below(key, set, each, passed, counted)
     local from, to = '[' .. key .. '/', '(' .. key .. '0'
     while true do
         local paths = call('ZRANGEBYLEX', set, from, to, 'LIMIT', '0', '500')
         local values = values_of(RECORDS, paths)
-        local so_far = counted or looked_at
-        so_far.paths = so_far.paths + #paths
-        if so_far.paths > LOOKED_AT then
-            if counted then
+        if counted then
+            counted.paths = counted.paths + #paths
+            if counted.paths > LOOKED_AT then
                 return true
             end
-            error(redis.error_reply('LKLIMIT more than ' .. LOOKED_AT .. ' paths are held below'))
         end
         for at, path in ipairs(paths) do
             local value = values[at]
-            if value and not (passed and find(value, passed)) and each(path, parse(path, value)) then
+            if value and passed and find(value, passed) then
+                passed_by = passed_by + 1
+                if passed_by > LOOKED_AT and not counted then
+                    too_many_below()
+                end
+            elseif value and each(path, parse(path, value)) then
                 return true
             end
         end

@@ -28,8 +28,16 @@ local function shown(key, entries, below)
             known[path] = true
             return listed.more == 1 or #listed.holders + #waiters > LISTED
         end
-        if not each_below(key, WRITES, each) then
-            each_below(key, READS, each)
+        local counted = { paths = 0 }
+        if not each_below(key, WRITES, each, nil, counted) then
+            each_below(key, READS, each, nil, counted)
+        end
+        if counted.paths > LOOKED_AT then
+            -- Of what may stand behind so many that do not count nothing is known.
+            if #listed.holders + #waiters == 0 then
+                too_many_below()
+            end
+            listed.more = 1
         end
     end
     enlist_waiters(listed, waiters, seen)

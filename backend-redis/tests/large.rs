@@ -220,6 +220,37 @@ async fn who_holds_very_much_below_a_path_is_refused_that_path() {
     assert!(matches!(busy, Ok(Acquired::Busy(_))), "{busy:?}");
 }
 
+/// Of what others hold some is listed, and all the rest is in the way as well.
+#[tokio::test]
+async fn who_asks_for_many_paths_that_others_hold_below_is_refused_as_busy() {
+    let space = Space::new();
+    let backend = space.connect().await;
+    let (holds, other) = (open(&backend, 1).await, open(&backend, 2).await);
+    for n in 0..64 {
+        let place = format!("/a/{}/{}", n / 4, n % 4);
+        let claims: Vec<String> = (0..1_000)
+            .map(|key| format!("w {place}/{key:03}"))
+            .collect();
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        granted(&backend, &request(holds, n + 1, &claims)).await;
+    }
+    let all: Vec<String> = (0..16).map(|n| format!("w /a/{n}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let busy = match backend.acquire(&request(other, 1, &all)).await {
+        Ok(Acquired::Busy(busy)) => busy,
+        told => panic!("{told:?}"),
+    };
+    assert_eq!(busy.refused().len(), 16);
+    let listed = busy
+        .refused()
+        .iter()
+        .all(|it| it.more && !it.holders.is_empty());
+    assert!(listed, "{busy:?}");
+    // So is who asks for each of them, and the one above.
+    let busy = backend.acquire(&request(other, 2, &["w /a"])).await;
+    assert!(matches!(busy, Ok(Acquired::Busy(_))), "{busy:?}");
+}
+
 #[tokio::test]
 async fn a_sweep_of_many_goes_on_where_a_script_has_ended() {
     let space = Space::new();
