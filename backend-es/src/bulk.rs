@@ -608,13 +608,13 @@ impl EsBackend {
         Ok(items)
     }
 
-    /// Writes the mark, which every copy in sync has then, and lets searches see what was written before it. Says at which
-    /// node.
-    pub(crate) async fn mark(&self) -> Outcome<(Seen, At)> {
+    /// Writes the mark, which every copy in sync has then, and if it refreshes, lets searches see what was written before it.
+    /// Says at which node.
+    pub(crate) async fn mark(&self, refreshes: bool) -> Outcome<(Seen, At)> {
         let mut bulk = Bulk::default();
         // It is no record of a lock, nor one of somebody else's.
         bulk.put(MARK, &json!({"session": ""}));
-        let more = [("refresh", Some("true"))];
+        let more = [("refresh", refreshes.then_some("true"))];
         let (answer, at) = self.answer(bulk.body(&(0..1)), &more).await?;
         let items = self.items(&bulk, 0..1, answer).await?;
         let seen = one(expect(items, &[Reply::Written])?).seen();

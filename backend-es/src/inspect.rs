@@ -66,7 +66,7 @@ impl Inspect for EsBackend {
             let mut found = States::new();
             for some in sessions.chunks(LOOKED_AT) {
                 // A copy that is cut off has what was there before.
-                found.extend(self.refreshed().await?.states(some).await?);
+                found.extend(self.marked().await?.states(some).await?);
             }
             Ok(found)
         };
@@ -113,10 +113,10 @@ impl EsBackend {
     /// The record of one key.
     async fn one(&self, key: &LockKey) -> Outcome<Page<Record>> {
         // A copy that is cut off has what was there before.
-        let refreshed = self.refreshed().await?;
-        let documents = refreshed.get(vec![lock_id(key).into_owned()]).await?;
+        let marked = self.marked().await?;
+        let documents = marked.get(vec![lock_id(key).into_owned()]).await?;
         let documents: Vec<Document> = documents.into_iter().flatten().collect();
-        let items = refreshed.shown(&documents, |_, _| true).await?;
+        let items = marked.shown(&documents, |_, _| true).await?;
         Ok(Page {
             items: items.into_iter().flatten().collect(),
             next: None,

@@ -160,7 +160,7 @@ impl EsBackend {
     }
 
     /// The documents of these ids, in order, as they are now; `None` where there is none. Of what is
-    /// [refreshed](Self::refreshed) certainly so: one copy answers for all, and the mark is among them.
+    /// [marked](Self::marked) certainly so: one copy answers for all, and the mark is among them.
     pub(crate) async fn get(&self, mut ids: Vec<String>) -> Outcome<Vec<Option<Document>>> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -206,7 +206,17 @@ impl EsBackend {
     /// A node that is cut off from the others, and does not know it yet, refreshes what it has, and says that nothing has
     /// failed. So something is written, which it cannot do. Only where nothing may be written it is believed.
     pub(crate) async fn refreshed(&self) -> Outcome<Self> {
-        let refreshed = match self.mark().await {
+        self.behind_mark(true).await
+    }
+
+    /// The same for [`get`](Self::get) alone, which sees what is not refreshed, too. A refresh makes a segment of what was
+    /// written, and costs each copy more than that.
+    pub(crate) async fn marked(&self) -> Outcome<Self> {
+        self.behind_mark(false).await
+    }
+
+    async fn behind_mark(&self, refreshes: bool) -> Outcome<Self> {
+        let refreshed = match self.mark(refreshes).await {
             Ok((mark, at)) => Refreshed {
                 at,
                 mark: Some(mark),

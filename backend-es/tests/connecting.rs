@@ -322,7 +322,8 @@ async fn what_not_all_copies_have_refreshed_is_not_listed() {
     let refused = json!({"took": 1, "errors": true, "items": [{"index": item}]}).to_string();
     let front = Front::new(move |asked| {
         let answer: &str = (*instead.lock().unwrap())?;
-        match asked.target.contains("refresh=true") {
+        let is_mark = asked.body.windows(6).any(|it| it == b"\"~mark");
+        match is_mark && asked.target.contains("_bulk") {
             true => Some((200, refused.clone())),
             false => asked
                 .target

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use elasticsearch::http::Method;
 use futures_util::future::join_all;
-use lockcore::backend::{Acquired, ClaimStore, End, SessionStore, Stood, Sweep, Wakeups};
-use lockcore::{AcquireError, Attempt, ErrorKind, Guard, Locks, Released};
+use lockcore::backend::{
+    Acquired, ClaimStore, End, Filter, Inspect, SessionStore, Stood, Sweep, Wakeups,
+};
+use lockcore::{AcquireError, Attempt, ErrorKind, Guard, LockKey, Locks, Released};
 use lockcore_es::{EsBackend, EsConfig};
 use support::{Space, connect, granted, open, raw_text, refused, request};
 use tokio::io::AsyncWriteExt;
@@ -188,6 +190,36 @@ type Acquisition<'a> = Pin<Box<dyn Future<Output = Result<Guard, AcquireError>> 
 
 async fn back(guard: Guard) {
     assert_eq!(guard.release().await.unwrap(), Released::Released);
+}
+
+/// Observers of an election look at their key twice a second, and `watch` at sessions.
+#[tokio::test]
+async fn what_is_looked_up_by_its_id_refreshes_nothing() {
+    let (space, recorder) = (Space::new(), Recorder::new().await);
+    let locks = recorder.locks(&space, Duration::from_secs(300)).await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    let backend = recorder.backend(&space).await;
+    recorder.take();
+    // Both see what was written just now.
+    let one = Filter::Key(LockKey::parse("k").unwrap());
+    let page = backend.records(&one, None, 10).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    let states = backend.session_states(&[guard.session()]).await.unwrap();
+    assert!(states[0].is_some());
+    let asked = recorder.take();
+    assert_eq!(asked.len(), 5, "{asked:?}");
+    assert!(
+        asked.iter().all(|asked| !asked.query.contains("refresh")),
+        "{asked:?}"
+    );
+    // What is found by a search has to be refreshed.
+    backend.sessions(None, 10).await.unwrap();
+    let asked = recorder.take();
+    assert!(
+        asked.iter().any(|asked| asked.query.contains("refresh")),
+        "{asked:?}"
+    );
+    back(guard).await;
 }
 
 #[tokio::test]
