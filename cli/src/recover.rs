@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lockkeeper::{Locks, Recovery, SessionId};
+use lockkeeper::{AcquireError, ErrorKind, Locks, Recovery, SessionId};
 use tokio::io::AsyncWriteExt;
 
 use crate::args::{Common, RecoverArgs};
 use crate::failure::{Failure, chain, say, status, tell};
 use crate::job::{self, Job};
 use crate::run::{close, environment, status_of};
-use crate::signals::Signals;
+use crate::signals::{Signal, Signals};
 use crate::store::{self, Store};
 use crate::supervise::{Ending, supervise};
 use crate::{describe, intent};
@@ -49,7 +49,12 @@ async fn recover_all(
         tell("nothing is abandoned");
         return Ok(0);
     }
-    let adopted = adopt(locks, abandoned.iter().map(|state| state.session)).await?;
+    let (adopted, failed) = adopt(locks, abandoned.iter().map(|state| state.session)).await;
+    if adopted.is_empty()
+        && let Some(failed) = failed
+    {
+        return Err(failed);
+    }
     if adopted.is_empty() {
         let others: Vec<String> = abandoned.iter().map(describe::session).collect();
         return Err(Failure::new(
@@ -57,10 +62,14 @@ async fn recover_all(
             format!("somebody else recovers {}: wait for it", others.join(", ")),
         ));
     }
-    if adopted.len() < abandoned.len() {
+    if adopted.len() < abandoned.len() && failed.is_none() {
         tell("some abandoned sessions are left out: somebody else recovers them");
     }
-    match hand_over(store, adopted, &args.command, signals, args.ttl).await? {
+    let done = hand_over(store, adopted, &args.command, signals, args.ttl).await?;
+    if let Some(failed) = failed {
+        return Err(failed);
+    }
+    match done {
         (0, false) => Err(Failure::new(
             status::LOST,
             "the command ended well, and not all of the work was its own to settle: check what it did",
@@ -69,16 +78,30 @@ async fn recover_all(
     }
 }
 
-/// Adopts those of the sessions that are abandoned and that no living process has adopted.
+/// Adopts those of the sessions that are abandoned and that no living process has adopted. One whose record cannot be read
+/// keeps nobody from the others; any other failure is of the store, which is asked no further. The first one is returned.
 pub(crate) async fn adopt(
     locks: &Locks,
     sessions: impl Iterator<Item = SessionId>,
-) -> Result<Vec<Recovery>, Failure> {
-    let mut adopted = Vec::new();
+) -> (Vec<Recovery>, Option<Failure>) {
+    let (mut adopted, mut failed) = (Vec::new(), None);
     for session in sessions {
-        adopted.extend(locks.adopt(session).await?);
+        match locks.adopt(session).await {
+            Ok(recovery) => adopted.extend(recovery),
+            Err(error) => {
+                say(&format!(
+                    "session {session} could not be adopted: {}",
+                    chain(&error)
+                ));
+                let is_unreadable = matches!(&error, AcquireError::Store(error) if error.kind() == ErrorKind::Corrupt);
+                failed.get_or_insert_with(|| error.into());
+                if !is_unreadable {
+                    break;
+                }
+            }
+        }
     }
-    Ok(adopted)
+    (adopted, failed)
 }
 
 /// Gives the intents to a command and waits for it. Everything is settled if it ends with 0, and given up otherwise. Returns
@@ -175,11 +198,19 @@ async fn with_intents(
     // With one change these are its own; with several, each line has them.
     let environment = environment(store, newest.token(), newest.session().session);
     let mut job = Job::start(command, &environment, Stdio::piped(), false)?;
-    let stdin = job.take_stdin();
+    // Whoever is told nothing must not seem to have done it all.
+    let stdin = job.take_stdin().map(tokio::process::ChildStdin::from_std);
+    let stdin = match stdin.transpose() {
+        Ok(stdin) => stdin,
+        Err(error) => {
+            job.end(Signal::KILL);
+            job.reap()?;
+            let what = format!("the command cannot be told what there is to do: {error}");
+            return Err(Failure::new(status::UNAVAILABLE, what));
+        }
+    };
     let write = async {
-        if let Some(stdin) = stdin
-            && let Ok(mut stdin) = tokio::process::ChildStdin::from_std(stdin)
-        {
+        if let Some(mut stdin) = stdin {
             // A command that does not read to the end has its reasons; its status tells.
             let _ = stdin.write_all(lines.as_bytes()).await;
         }

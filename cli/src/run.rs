@@ -269,8 +269,11 @@ impl Asked {
             let [shell, option] = job::SHELL;
             let shell = [shell, option, command].map(Into::into);
             let sessions = abandoned.sessions.iter().map(|state| state.session);
-            let adopted = recover::adopt(locks, sessions).await?;
+            let (adopted, failed) = recover::adopt(locks, sessions).await;
             if adopted.is_empty() {
+                if let Some(failed) = failed {
+                    return Err(failed);
+                }
                 // Others were faster. They are waited for like any holder; that starts with another look.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;

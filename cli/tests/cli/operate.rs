@@ -203,7 +203,7 @@ fn who_waits_for_what_is_broken_has_it_next() {
         let mut holder = place.holds(&["--lock", "k", "--ttl", "3s"]);
         // So many processes may all come too late for a short one.
         let sleeps = ["run", "--lock", "k", "--ttl", "60s", "--", "sleep", "0.1"];
-        let waits = |_| Running::new(place.lockkeeper(&sleeps).stdin(Stdio::null()));
+        let waits = |_| Running::new(place.lockkeeper(sleeps).stdin(Stdio::null()));
         let mut waiters: Vec<Running> = (0..20).map(waits).collect();
         let store = Connection::open(place.path("locks.db")).unwrap();
         until("they wait", || {

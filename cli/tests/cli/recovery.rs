@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use rusqlite::Connection;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -329,6 +330,26 @@ fn an_operator_recovers() {
         place.ends(&["recover", "--", "no-such-command"]).status,
         127
     );
+}
+
+/// The others are recovered, and it is said which is left.
+#[test]
+fn an_intent_that_cannot_be_read_keeps_nobody_from_the_others() {
+    let place = Place::new();
+    let left: Vec<String> = ["1", "2", "3"]
+        .iter()
+        .map(|n| leave(&place, &["--document", n, "--intent", n]))
+        .collect();
+    let store = Connection::open(place.path("locks.db")).unwrap();
+    let change = "UPDATE intents SET payload = zeroblob(70000) WHERE session = unhex(?)";
+    assert_eq!(store.execute(change, [&left[1]]).unwrap(), 1);
+    drop(store);
+    let ended = place.ends(&["recover", "--", "cat"]);
+    assert_eq!(ended.status, 69, "{ended:?}");
+    assert!(ended.stderr.contains(&left[1]), "{ended:?}");
+    assert_eq!(ended.stdout.lines().count(), 2, "{ended:?}");
+    let still: Vec<String> = place.sessions().into_iter().map(|it| it.0).collect();
+    assert_eq!(still, left[1..2]);
 }
 
 #[test]

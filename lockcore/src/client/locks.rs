@@ -120,6 +120,8 @@ impl Locks {
     ) -> std::result::Result<Option<Recovery>, AcquireError> {
         self.core.check_open()?;
         let (locks, alive) = (self.clone(), Alive::new(&self.core));
+        // It may have been shut down before this was counted.
+        self.core.check_open()?;
         let (answer, answered) = tokio::sync::oneshot::channel();
         task::spawn(async move {
             let _alive = alive;
