@@ -9,7 +9,7 @@ use super::guards::Guards;
 use super::index::{Keys, Pos};
 use super::least;
 pub use super::least::Subject;
-use super::losses::{Excused, Excuses, Losses};
+use super::losses::{Excused, Excuses};
 use super::recoveries::Recoveries;
 use super::resources;
 use super::store;
@@ -150,7 +150,7 @@ pub(super) struct Findings {
 impl Findings {
     pub(super) fn add(&mut self, violation: Violation) {
         // Else those that are excused would leave no room for others.
-        if let Some(since) = self.excuses.excuse(violation.law, violation.at.at) {
+        if let Some(since) = self.excuses.excuse(&violation) {
             let excused = self.excused.entry(violation.law).or_default();
             excused.count += 1;
             excused.latest = excused.latest.max(since);
@@ -188,17 +188,12 @@ pub fn check(history: &History) -> Report {
     check_but(history, &[])
 }
 
-/// As [`check`], where a store does not promise these laws once a fault has met a server: from its beginning until [`SHOWS`]
-/// TTLs after its end.
-///
-/// [`SHOWS`]: super::SHOWS
+/// As [`check`], where a store does not promise these laws once a fault has met a server. Whatever is about a session that was
+/// there before the fault was over may be broken; what is about later ones may not.
 #[must_use]
 pub fn check_but(history: &History, but: &[Law]) -> Report {
     let mut findings = Findings {
-        excuses: Excuses {
-            laws: but.to_vec(),
-            losses: Losses::of(history),
-        },
+        excuses: Excuses::of(history, but),
         ..Findings::default()
     };
     let mut keys = Keys::default();

@@ -1,13 +1,16 @@
-//! What faults of servers have lost, and for how long it may show.
+//! What faults of servers have lost, and whom it may be about.
 
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::{History, Law, What};
+use lockcore::SessionId;
+
+use super::check::{Subject, Violation};
+use super::{Call, History, Law, What};
 use crate::faults::Fault;
 
-/// What a fault has lost shows so long after its end, counted in TTLs: a session that lives again ends after one, whoever
-/// adopts what it left may be killed or sleep meanwhile, and so on.
+/// What no session is to be blamed for shows so long after a fault, counted in TTLs.
 pub const SHOWS: u32 = 5;
 
 /// The faults of servers in a history.
@@ -50,44 +53,99 @@ impl Losses {
         losses
     }
 
-    /// How long ago the last fault ended; nothing if it is not over.
-    fn since(&self, at: u64) -> Option<Duration> {
+    /// When the last fault ended, or will, that began before.
+    fn last_end(&self, at: u64) -> Option<u64> {
         let before = self.faults.partition_point(|fault| *fault.start() <= at);
-        let last = self.faults[..before].last()?;
-        Some(Duration::from_nanos(at.saturating_sub(*last.end())))
+        Some(*self.faults[..before].last()?.end())
     }
 
-    /// How long after a fault that is, if it explains what shows then.
-    pub(super) fn explain(&self, at: u64) -> Option<Duration> {
-        let shows = Duration::from_nanos(self.ttl) * SHOWS;
-        self.since(at).filter(|since| *since < shows)
+    /// Whether it may be a fault's, by the time alone.
+    pub(super) fn explain(&self, at: u64) -> bool {
+        let shows = self.ttl * u64::from(SHOWS);
+        self.last_end(at)
+            .is_some_and(|end| at < end.saturating_add(shows))
     }
 }
 
-/// The laws that a store does not promise after faults, and those faults.
+/// The laws that a store does not promise after faults, those faults, and who was there.
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
-    pub(super) laws: Vec<Law>,
-    pub(super) losses: Losses,
+    laws: Vec<Law>,
+    losses: Losses,
+    /// When each session was opened.
+    opened: BTreeMap<SessionId, u64>,
+    /// The sessions of attempts, and those that were adopted.
+    attempts: BTreeMap<u64, SessionId>,
+    adoptions: BTreeMap<u64, SessionId>,
 }
 
 impl Excuses {
-    /// How long after a fault that law was broken, if that is not promised.
-    pub(super) fn excuse(&self, law: Law, at: u64) -> Option<Duration> {
-        self.losses.explain(at).filter(|_| self.laws.contains(&law))
+    pub(super) fn of(history: &History, laws: &[Law]) -> Self {
+        let mut excuses = Self {
+            laws: laws.to_vec(),
+            losses: Losses::of(history),
+            ..Self::default()
+        };
+        if laws.is_empty() {
+            return excuses;
+        }
+        for event in &history.events {
+            match &event.what {
+                What::Called {
+                    request: Call::Open { session, .. },
+                    ..
+                } => drop(excuses.opened.entry(*session).or_insert(event.at)),
+                What::Granted {
+                    attempt, session, ..
+                } => drop(excuses.attempts.insert(*attempt, *session)),
+                What::Adopted {
+                    adoption, session, ..
+                } => drop(excuses.adoptions.insert(*adoption, *session)),
+                _ => {}
+            }
+        }
+        excuses
+    }
+
+    /// How long after a fault a law was broken that is not promised, if the fault may be why: because it is about a session
+    /// that was there before the fault was over, of which something may be lost. What is about later ones alone is not
+    /// excused. Of what is about none, the time decides.
+    pub(super) fn excuse(&self, violation: &Violation) -> Option<Duration> {
+        let at = violation.at.at;
+        let end = self.losses.last_end(at)?;
+        if !self.laws.contains(&violation.law) {
+            return None;
+        }
+        let sessions = violation.about.iter().filter_map(|subject| match subject {
+            Subject::Attempt(attempt) => self.attempts.get(attempt).copied(),
+            Subject::Adoption(adoption) => self.adoptions.get(adoption).copied(),
+            Subject::Grant(grant) => Some(grant.session),
+            Subject::Session(session) => Some(*session),
+            Subject::Key(_) | Subject::Process(_) => None,
+        });
+        let opened = sessions.map(|session| self.opened.get(&session).copied().unwrap_or(0));
+        let is_excused = match opened.min() {
+            Some(first) => first < end,
+            None => self.losses.explain(at),
+        };
+        is_excused.then(|| Duration::from_nanos(at.saturating_sub(end)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use lockcore::Grant;
+
+    use super::super::index::Pos;
     use super::super::{Event, check_but};
     use super::*;
     use crate::faults::ServerFault;
 
     const TTL: u64 = 10;
+    const LAW: Law = Law::WaitingEnds;
 
-    /// What is not excused, and what is, where so many violations are at that time.
-    fn judged(many: usize, at: u64, one_more: Option<u64>, but: &[Law]) -> (usize, Excused) {
+    /// A fault from 100 to 200, and sessions that were opened at these times, whose ids they are.
+    fn history(opened: &[u64], more: impl IntoIterator<Item = (u64, What)>) -> History {
         let fault = Fault::Server(ServerFault::PowerLost);
         let begun = What::Begun {
             ttl: TTL,
@@ -95,54 +153,71 @@ mod tests {
             allowance: 0,
             steady: false,
         };
-        let stuck = |at| (at, What::Stuck { attempt: at });
         let mut events = vec![
             (1, begun),
             (100, What::Struck { fault }),
             (200, What::Mended { fault }),
         ];
-        events.extend((0..many).map(|_| stuck(at)));
-        events.extend(one_more.map(stuck));
+        events.extend(opened.iter().map(|at| {
+            let (session, ttl) = (SessionId::new((*at).into()), TTL);
+            let request = Call::Open { session, ttl };
+            (*at, What::Called { call: *at, request })
+        }));
+        events.extend(more);
         events.sort_by_key(|(at, _)| *at);
         let events = events.into_iter().map(|(at, what)| Event {
             at,
             process: 0,
             what,
         });
-        let history = History {
+        History {
             events: events.collect(),
             real_time: true,
-        };
-        let report = check_but(&history, but);
-        let excused = report.excused.get(&Law::WaitingEnds);
-        (
-            report.violations.len(),
-            excused.copied().unwrap_or_default(),
-        )
+        }
     }
 
     #[test]
-    fn what_a_store_may_break_is_excused_only_while_a_fault_of_a_server_explains_it() {
-        let may_break = [Law::WaitingEnds];
+    fn what_is_about_nobody_is_excused_for_some_time() {
         let shows = TTL * u64::from(SHOWS);
-        let excused = |count, latest| Excused {
-            count,
-            latest: Duration::from_nanos(latest),
+        let excuses = Excuses::of(&history(&[], []), &[LAW]);
+        let excuse = |law, at| excuses.excuse(&Violation::new(law, Pos::instant(at), ""));
+        assert_eq!(excuse(LAW, 50), None);
+        assert_eq!(excuse(LAW, 150), Some(Duration::ZERO));
+        assert_eq!(excuse(Law::Guard, 150), None);
+        let latest = Duration::from_nanos(shows - 1);
+        assert_eq!(excuse(LAW, 199 + shows), Some(latest));
+        assert_eq!(excuse(LAW, 200 + shows), None);
+    }
+
+    #[test]
+    fn what_is_about_sessions_is_excused_if_one_was_there_before_the_fault_was_over() {
+        let excuses = Excuses::of(&history(&[50, 199, 200, 300], []), &[LAW]);
+        let grant = |session: u64| {
+            let session = SessionId::new(session.into());
+            Subject::Grant(Grant { session, n: 1 })
         };
-        for (at, but, expected) in [
-            (50, &may_break[..], (1, Excused::default())),
-            (150, &may_break, (0, excused(1, 0))),
-            (150, &[Law::Guard], (1, Excused::default())),
-            (199 + shows, &may_break, (0, excused(1, shows - 1))),
-            (200 + shows, &may_break, (1, Excused::default())),
+        for (at, sessions, is_excused) in [
+            (90, [50, 50], false),
+            (150, [50, 50], true),
+            // Long afterwards, too.
+            (9_000, [300, 199], true),
+            // At once.
+            (210, [200, 200], false),
+            (9_000, [200, 300], false),
         ] {
-            assert_eq!(judged(1, at, None, but), expected, "at {at}");
+            let violation = Violation::new(LAW, Pos::instant(at), "");
+            let excuse = excuses.excuse(&violation.about(sessions.map(grant)));
+            assert_eq!(excuse.is_some(), is_excused, "{at}: {sessions:?}");
         }
     }
 
     #[test]
     fn what_is_excused_hides_nothing_that_is_not() {
-        let (violations, excused) = judged(100, 150, Some(1_000), &[Law::WaitingEnds]);
-        assert_eq!((violations, excused.count), (1, 100));
+        let stuck = |at| (at, What::Stuck { attempt: at });
+        let many = (0..100).map(|_| stuck(150));
+        let history = history(&[], many.chain([stuck(1_000)]));
+        let report = check_but(&history, &[LAW]);
+        let excused = report.excused[&LAW];
+        assert_eq!((report.violations.len(), excused.count), (1, 100));
     }
 }

@@ -107,7 +107,7 @@ pub struct Plan {
     pub network: Vec<NetworkFault>,
     /// What lists and refusals say of sessions may be lost with the server.
     pub unsure: bool,
-    /// The laws that the store does not promise once a fault has met a server, for [some time](crate::history::SHOWS).
+    /// The laws that the store does not promise of what was there when a [fault met a server](crate::history::check_but).
     pub may_break: &'static [Law],
     /// The breach: what is wrong on purpose.
     pub breach: Option<Breach>,

@@ -25,12 +25,13 @@ pub(super) fn check(border: &Border<'_>, keys: &Keys, findings: &mut Findings) {
                 false if border.setting.doubles && is_release => None,
                 false => holds(border, call, at, *grant).then(|| {
                     let wrong = "does not hold any more, and nobody has ended or released it";
-                    (Law::ConfirmationsAreTrue, wrong.to_owned())
+                    (Law::ConfirmationsAreTrue, wrong.to_owned(), None)
                 }),
             };
             findings.judged(Law::ConfirmationsAreTrue, 1);
-            if let Some((law, wrong)) = wrong {
+            if let Some((law, wrong, other)) = wrong {
                 let mut about = vec![Subject::Grant(*grant)];
+                about.extend(other.map(Subject::Grant));
                 about.extend(claims.iter().map(|claim| Subject::Key(claim.key().clone())));
                 let what = format!("confirmation: {grant} {wrong}");
                 let violation = Violation::new(law, at, what);
@@ -62,19 +63,19 @@ fn cannot_hold(
     at: Pos,
     grant: Grant,
     claims: &[Claim],
-) -> Option<(Law, String)> {
-    let wrong = |why: &str| Some((Law::ConfirmationsAreTrue, why.to_owned()));
+) -> Option<(Law, String, Option<Grant>)> {
+    let wrong = |why: &str| Some((Law::ConfirmationsAreTrue, why.to_owned(), None));
     let Some(asked) = border.asked.get(&grant).filter(|asked| asked.begun < at) else {
         return wrong("holds, and nobody asked for it");
     };
     let life = border.sessions.get(&grant.session)?;
     if life.dead < call.begun {
         let why = "holds, and its session is dead";
-        return Some((Law::DeadStaysDead, why.to_owned()));
+        return Some((Law::DeadStaysDead, why.to_owned(), None));
     }
     if life.retired(grant.n).1 < call.begun {
         let why = "holds, and its number is over";
-        return Some((Law::UnknownIsSettled, why.to_owned()));
+        return Some((Law::UnknownIsSettled, why.to_owned(), None));
     }
     for claim in claims {
         let key = keys.find(claim.key())?;
@@ -99,12 +100,13 @@ fn cannot_hold(
             };
             let (from, until) = other.certain(border);
             if from < call.begun && at < until {
-                return wrong(&format!(
+                let why = format!(
                     "holds {}, and {} certainly held it in mode {} all the time",
                     claim.key(),
                     other.grant,
                     held.mode
-                ));
+                );
+                return Some((Law::ConfirmationsAreTrue, why, Some(other.grant)));
             }
         }
     }

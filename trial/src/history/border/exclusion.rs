@@ -61,14 +61,16 @@ fn on_key(key: &LockKey, entries: &[Entry<'_>], findings: &mut Findings) {
         let contended = modes.iter().any(excluded);
         findings.judged(Law::AtMostOneHolder, usize::from(contended));
         modes.insert(entry.cast.mode);
-        let mut shares = 0;
+        let mut shares = Vec::new();
         for other in &holding {
             if other.asked.grant == entry.asked.grant {
                 continue;
             }
             // Others may have joined it since an earlier copy of its request was granted, whose answer was lost.
             let joined = other.cast.share && other.holds((entry.asked.begun, entry.call.1));
-            shares += u32::from(joined && entry.cast.share);
+            if joined && entry.cast.share {
+                shares.push(*other);
+            }
             if !entry.excludes(other) {
                 continue;
             }
@@ -93,13 +95,15 @@ fn on_key(key: &LockKey, entries: &[Entry<'_>], findings: &mut Findings) {
         }
         if let Some(limit) = entry.cast.limit.filter(|_| entry.cast.share) {
             findings.judged(Law::SharedAreASet, 1);
-            if shares >= limit {
+            if u32::try_from(shares.len()).is_ok_and(|shares| shares >= limit) {
                 let what = format!(
-                    "{key}: {} was granted beside {shares} shares, and asked for at most {limit}",
-                    entry.asked.grant
+                    "{key}: {} was granted beside {} shares, and asked for at most {limit}",
+                    entry.asked.grant,
+                    shares.len()
                 );
                 let at = entry.call.1;
-                found(Law::SharedAreASet, at, what, key, [entry, entry], findings);
+                let all = [entry].into_iter().chain(&shares);
+                found(Law::SharedAreASet, at, what, key, all, findings);
             }
         }
         // What has ended before this call has ended before every later answer.
@@ -110,15 +114,16 @@ fn on_key(key: &LockKey, entries: &[Entry<'_>], findings: &mut Findings) {
     }
 }
 
-fn found(
+fn found<'a, 'b: 'a>(
     law: Law,
     at: Pos,
     what: String,
     key: &LockKey,
-    entries: [&Entry<'_>; 2],
+    entries: impl IntoIterator<Item = &'a Entry<'b>>,
     findings: &mut Findings,
 ) {
     let mut about = vec![Subject::Key(key.clone())];
-    about.extend(entries.map(|entry| Subject::Grant(entry.asked.grant)));
+    let grants = entries.into_iter().map(|entry| entry.asked.grant);
+    about.extend(grants.map(Subject::Grant));
     findings.add(Violation::new(law, at, what).about(about));
 }

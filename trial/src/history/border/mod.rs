@@ -97,7 +97,7 @@ impl Setting {
             let answered = call.answer.map_or(call.begun, |(at, _)| at);
             [call.begun, answered]
                 .iter()
-                .any(|at| losses.explain(at.at).is_some())
+                .any(|at| losses.explain(at.at))
         };
         matches!(call.request, Call::End { .. }) || !self.unsure.as_ref().is_some_and(explained)
     }

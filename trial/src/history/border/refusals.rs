@@ -183,7 +183,8 @@ impl Looking<'_, '_> {
                 "{grant} was refused {}, and nobody is in the way",
                 claim.key()
             );
-            let about = [Subject::Grant(grant), Subject::Key(claim.key().clone())];
+            let mut about = vec![Subject::Grant(grant), Subject::Key(claim.key().clone())];
+            about.extend(refused.by.iter().map(|met| Subject::Grant(met.grant)));
             let violation = Violation::new(Law::AllowedIsGranted, at, what);
             self.findings.add(violation.about(about));
         }
