@@ -468,10 +468,12 @@ mod tests {
         let text = with_promises(&text, &Sums::new()).unwrap();
         assert!(text.starts_with("a\n") && text.ends_with("b\n"), "{text}");
         assert!(!text.contains("before\n") && text.contains("the last writes may be lost"));
-        let with = |failed| {
+        let with = |failed, takeovers_late| {
             let record = Record {
                 runs: 1,
                 failed,
+                takeovers_ms: vec![1; 100],
+                takeovers_late,
                 judged: Law::JUDGED.map(|law| (law.to_string(), 1)).into(),
                 ..Record::default()
             };
@@ -480,8 +482,16 @@ mod tests {
             });
             with_promises(&text, &sums.collect()).unwrap()
         };
-        assert!(text.contains("all hold \\*") && with(1).contains("all hold \\*"));
-        assert!(!with(0).contains("\\*"));
+        assert!(text.contains("all hold \\*") && with(1, 0).contains("all hold \\*"));
+        assert!(!with(0, 1).contains("\\*"));
+        // Of the row of takeovers alone.
+        let slow = with(0, 2);
+        assert_eq!(
+            slow.lines()
+                .filter(|line| line.contains("hold \\*"))
+                .count(),
+            1
+        );
         assert!(with_promises("nothing", &Sums::new()).is_err());
     }
 
