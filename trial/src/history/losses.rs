@@ -13,6 +13,9 @@ use crate::faults::Fault;
 /// What no session is to be blamed for shows so long after a fault, counted in TTLs.
 pub const SHOWS: u32 = 5;
 
+/// What a guard believes, and what is done under it: it is told within a TTL that its grant is lost.
+const BELIEVED: [Law; 3] = [Law::Guard, Law::FencedTakesValid, Law::LossIsExplained];
+
 /// The faults of servers in a history.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Losses {
@@ -61,9 +64,13 @@ impl Losses {
 
     /// Whether it may be a fault's, by the time alone.
     pub(super) fn explain(&self, at: u64) -> bool {
-        let shows = self.ttl * u64::from(SHOWS);
-        self.last_end(at)
-            .is_some_and(|end| at < end.saturating_add(shows))
+        self.is_within(at, SHOWS)
+    }
+
+    /// Whether a fault is not over, or has ended so few TTLs ago.
+    fn is_within(&self, at: u64, ttls: u32) -> bool {
+        let last = self.last_end(at);
+        last.is_some_and(|end| at < end.saturating_add(self.ttl * u64::from(ttls)))
     }
 }
 
@@ -109,7 +116,7 @@ impl Excuses {
 
     /// How long after a fault a law was broken that is not promised, if the fault may be why: because it is about a session
     /// that was there before the fault was over, of which something may be lost. What is about later ones alone is not
-    /// excused. Of what is about none, the time decides.
+    /// excused. Of what is about none, the time decides, and of what guards believe, both.
     pub(super) fn excuse(&self, violation: &Violation) -> Option<Duration> {
         let at = violation.at.at;
         let end = self.losses.last_end(at)?;
@@ -125,6 +132,7 @@ impl Excuses {
         });
         let opened = sessions.map(|session| self.opened.get(&session).copied().unwrap_or(0));
         let is_excused = match opened.min() {
+            Some(_) if BELIEVED.contains(&violation.law) && !self.losses.is_within(at, 1) => false,
             Some(first) => first < end,
             None => self.losses.explain(at),
         };
@@ -208,6 +216,20 @@ mod tests {
             let violation = Violation::new(LAW, Pos::instant(at), "");
             let excuse = excuses.excuse(&violation.about(sessions.map(grant)));
             assert_eq!(excuse.is_some(), is_excused, "{at}: {sessions:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_guard_believes_is_excused_for_a_ttl() {
+        let excuses = Excuses::of(&history(&[50], []), &[Law::Guard]);
+        for (at, is_excused) in [(150, true), (199 + TTL, true), (200 + TTL, false)] {
+            let violation = Violation::new(Law::Guard, Pos::instant(at), "");
+            let about = [Subject::Session(SessionId::new(50))];
+            assert_eq!(
+                excuses.excuse(&violation.about(about)).is_some(),
+                is_excused,
+                "{at}"
+            );
         }
     }
 
