@@ -167,6 +167,11 @@ local function is_let_by(waiter, limit)
     return true
 end
 
+-- How many are in the way so far, or do not count.
+local function met(found)
+    return #found.listed.holders + #found.shares + #found.waiters + gone_count
+end
+
 local function obstacles(want, limit, key)
     local own = mine_on(key)
     if own and not own.place and ON_KEY[own.want] == ON_KEY[want] then
@@ -197,7 +202,11 @@ local function obstacles(want, limit, key)
                 found.enough = beside > 1000
             end
             if not found.enough then
+                local before = met(found)
                 look(found, key, path, parsed[path] or entries, BELOW)
+                if met(found) == before and #found.listed.holders == 0 then
+                    pass_by()
+                end
             end
             return found.enough or gone_count > GONE_AT_ONCE
         end

@@ -446,6 +446,14 @@ local function too_many_below()
     error(redis.error_reply('LKLIMIT more than ' .. LOOKED_AT .. ' paths are held below'))
 end
 
+-- One more is in nobody's way.
+local function pass_by()
+    passed_by = passed_by + 1
+    if passed_by > LOOKED_AT then
+        too_many_below()
+    end
+end
+
 -- Calls `each` with every path below this one that is in the set, and its holders, until it answers true. A record that
 -- is like `passed` is passed by; in all of a script so many at most. Who counts by himself how much he looks at is told if
 -- that was too much, as if `each` had answered true.
@@ -463,9 +471,8 @@ local function each_below(key, set, each, passed, counted)
         for at, path in ipairs(paths) do
             local value = values[at]
             if value and passed and find(value, passed) then
-                passed_by = passed_by + 1
-                if passed_by > LOOKED_AT and not counted then
-                    too_many_below()
+                if not counted then
+                    pass_by()
                 end
             elseif value and each(path, parse(path, value)) then
                 return true

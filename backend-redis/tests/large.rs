@@ -215,6 +215,14 @@ async fn who_holds_very_much_below_a_path_is_refused_that_path() {
             .is_empty()
     );
     granted(&backend, &owned(54, &["w /a/49"])).await;
+    // So it is where each is held twice.
+    for n in 0..50 {
+        let claims: Vec<String> = (0..1_000).map(|key| format!("w /a/{n}/{key:03}")).collect();
+        let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
+        granted(&backend, &owned(n + 101, &claims)).await;
+    }
+    let error = backend.acquire(&owned(200, &["w /a"])).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
     // Somebody else is refused by the first that he meets.
     let busy = backend.acquire(&request(other, 1, &["w /a"])).await;
     assert!(matches!(busy, Ok(Acquired::Busy(_))), "{busy:?}");

@@ -333,3 +333,19 @@ async fn who_waits_behind_many_is_not_woken_by_what_others_commit() {
     let woken = timeout(Duration::from_secs(10), changed).await;
     assert!(woken.is_ok());
 }
+
+/// What its own owner holds is not in its way, and is all that is followed.
+#[tokio::test]
+async fn who_holds_much_below_a_path_is_woken_by_whoever_is_behind_that() {
+    let space = Space::new();
+    let (backend, other) = (space.connect().await, space.connect().await);
+    let (own, stranger) = (open(&backend, 1).await, open(&other, 2).await);
+    let paths: Vec<String> = (0..1_000).map(|n| format!("write /a/{n:04}")).collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    granted(&backend, own, 1, &paths).await;
+    granted(&other, stranger, 1, &["write /a/zz"]).await;
+    let changed = backend.watch(&claims(&["write /a"])).await.unwrap();
+    release(&other, stranger, 1, &["write /a/zz"]).await;
+    let woken = timeout(Duration::from_secs(10), changed).await;
+    assert!(woken.is_ok());
+}

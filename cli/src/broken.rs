@@ -348,6 +348,7 @@ mod tests {
 
     use super::*;
 
+    #[cfg(feature = "verify")]
     fn label(text: &str) -> Label {
         Label::parse(text).unwrap()
     }

@@ -49,6 +49,9 @@ impl Record {
     pub fn add_run(&mut self, run: &Self) {
         if run.failed > 0 {
             self.judged.clear();
+            self.takeovers_ms.clear();
+            self.takeovers_behind_ms.clear();
+            self.takeovers_late = 0;
         }
         self.add(run);
     }

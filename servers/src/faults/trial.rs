@@ -256,8 +256,8 @@ async fn beside(
     run
 }
 
-/// Strikes the servers again and again, for as long as the plan says. Where what a fault loses shows for some time, all is
-/// quiet for longer than that after every few of them: then everything is promised.
+/// Strikes the servers again and again, for as long as the plan says. Where a fault may lose something, all is quiet after every
+/// few of them: sessions begin then that no fault has met, of which everything is promised.
 async fn strike(
     mut victim: Box<dyn Victim>,
     faults: &[ServerFault],

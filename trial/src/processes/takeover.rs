@@ -1,6 +1,6 @@
 //! How long the lock of a killed process waits for its next holder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -216,15 +216,19 @@ impl<'a> Looking<'a> {
         let ahead = |dead: &&DeadWaiter| {
             dead.asked < asked.at && dead.killed > since && Some(dead.process) != orphan.process
         };
-        let ahead = lock.dead.iter().filter(ahead).count();
+        let ahead: Vec<&DeadWaiter> = lock.dead.iter().filter(ahead).collect();
         let time = Duration::from_nanos(at - since);
-        let limit = self.limit + PLACE * u32::try_from(ahead).unwrap_or(u32::MAX);
+        // Each process leaves one place, which goes with its session at the latest.
+        let processes: BTreeSet<u32> = ahead.iter().map(|dead| dead.process).collect();
+        let passed = PLACE * u32::try_from(processes.len()).unwrap_or(u32::MAX);
+        let killed = ahead.iter().map(|dead| dead.killed - since).max();
+        let limit = self.limit + passed.min(Duration::from_nanos(killed.unwrap_or(0)));
         let machine = self.woken_late.range(since..).map(|(_, by)| *by).max();
         let is_late = time > limit + Duration::from_nanos(machine.unwrap_or(0));
         self.found.late += usize::from(is_late);
-        match ahead {
-            0 => self.found.times.push(time),
-            _ => self.found.behind.push(time),
+        match ahead.is_empty() {
+            true => self.found.times.push(time),
+            false => self.found.behind.push(time),
         }
     }
 
@@ -432,8 +436,9 @@ mod tests {
         // The last renewal was sent at 200 ms.
         assert_eq!(late(1_450, vec![]), 0);
         assert_eq!(late(1_451, vec![]), 1);
-        assert_eq!(late(4_450, dead()), 0);
-        assert_eq!(late(4_451, dead()), 1);
+        // Whoever was killed at 400 ms is gone 200 ms later than the holder.
+        assert_eq!(late(1_650, dead()), 0);
+        assert_eq!(late(1_651, dead()), 1);
         // As late as the machine was meanwhile.
         assert_eq!(late(1_550, woken(1_300)), 0);
         assert_eq!(late(1_551, woken(1_300)), 1);

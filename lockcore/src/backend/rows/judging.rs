@@ -137,6 +137,8 @@ pub(super) struct Found<I> {
     pub(super) obstacles: Vec<Obstacle<I>>,
     /// There may be more.
     pub(super) more: bool,
+    /// Of these some may hold.
+    pub(super) hides_holders: bool,
     /// Whether the asking grant already stands on the key as requested; `None` if that was not seen.
     stands: Option<bool>,
     looked_at: usize,
@@ -152,6 +154,7 @@ impl<I> Found<I> {
         Self {
             obstacles: Vec::new(),
             more: false,
+            hides_holders: false,
             stands: None,
             looked_at: 0,
             waiters: Vec::new(),
@@ -170,6 +173,7 @@ impl<I> Found<I> {
             other.mode = other.mode.max(one.mode);
         } else if self.obstacles.len() == most {
             self.more = true;
+            self.hides_holders |= one.waiting.is_none();
         } else {
             self.obstacles.push(one);
         }
@@ -179,6 +183,7 @@ impl<I> Found<I> {
     fn goes_on(&mut self) -> bool {
         self.looked_at += 1;
         self.more |= self.looked_at >= LOOKED_AT && !self.obstacles.is_empty();
+        self.hides_holders |= self.more;
         !self.more
     }
 }

@@ -46,7 +46,8 @@ pub struct Looking {
     /// The claims.
     pub claims: Vec<Claim>,
     /// The most obstacles to follow: first holders, then those who are first in line. If there are more, every change is a hint
-    /// for a share with a limit. Nothing else is free while one of them stands.
+    /// for a share with a limit, and if these are holders, for what an owner may hold already. Nothing else is free while one
+    /// of them stands.
     pub most: usize,
 }
 
@@ -71,7 +72,9 @@ impl Act for Looking {
                 break;
             }
             let found = look.at(rows, &mut met, claim).await?;
-            seen.more |= found.more && limit(claim).is_some();
+            // One of those that are followed may be the owner's own, which are not in its way.
+            let may_be_own = found.hides_holders && claim.want().reenters();
+            seen.more |= may_be_own || (found.more && limit(claim).is_some());
             for obstacle in found.obstacles {
                 seen.rows.push((obstacle.key, Arc::new(obstacle.row.id)));
             }

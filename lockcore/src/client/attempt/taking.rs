@@ -264,9 +264,10 @@ impl Taking<'_> {
         unknown.unwrap_or(error).into()
     }
 
-    /// The session is lost. If nothing was granted yet, another session may be used.
+    /// The session is lost. If nothing was granted yet, or may have been, another session may be used.
     fn lost(&self, waiting: Option<&Waiting>) -> Stop {
-        if !self.grants.is_empty() || waiting.is_some_and(Waiting::has_begun) {
+        let has_begun = waiting.is_some_and(Waiting::has_begun);
+        if !self.grants.is_empty() || has_begun || self.unknown.is_some() {
             AcquireError::Lost.into()
         } else {
             Stop::NotBegun
