@@ -153,19 +153,24 @@ impl Asker<'_> {
                             again = asks_again => again,
                         }
                     };
-                    let is_certain = error.is_certainly_without_effect();
                     if !again {
-                        // What became of all copies is unknown if it is of one.
-                        let unknown = asked.unknown.take().filter(|_| is_certain);
-                        return BatchOutcome::Failed(unknown.unwrap_or(error));
+                        return BatchOutcome::Failed(of_all(asked.unknown.take(), error));
                     }
                     // Unless all that was sent so far is given back.
-                    if asked.in_doubt && !is_certain {
+                    if asked.in_doubt && !error.is_certainly_without_effect() {
                         asked.unknown = Some(error);
                     }
                 }
             }
         }
+    }
+}
+
+/// The error of several requests, of which the last has failed: what became of all is unknown if it is of one.
+pub(crate) fn of_all(unknown: Option<Error>, last: Error) -> Error {
+    match unknown {
+        Some(unknown) if last.is_certainly_without_effect() => unknown,
+        _ => last,
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Last, Plan, Progress, Stop, Unanswered, bears};
-use crate::client::batch::{Asker, BatchOutcome, Kept};
+use crate::client::batch::{Asker, BatchOutcome, Kept, of_all};
 use crate::client::chain::{Chain, Pass, Taken};
 use crate::client::clock::{now, sleep_until, timer};
 use crate::client::core::{Alive, Core};
@@ -257,11 +257,8 @@ impl Taking<'_> {
         offer.accept().map(|pass| self.plan.handed_on(pass))
     }
 
-    /// What became of all requests is unknown if it is of one.
     fn failed(&mut self, error: Error) -> Stop {
-        let is_certain = error.is_certainly_without_effect();
-        let unknown = self.unknown.take().filter(|_| is_certain);
-        unknown.unwrap_or(error).into()
+        of_all(self.unknown.take(), error).into()
     }
 
     /// The session is lost. If nothing was granted yet, or may have been, another session may be used.
